@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The floating-point environment of a public call: round to nearest, subnormals kept,
+ * whatever the caller has set; the caller's own comes back at the end.
+ */
+#ifndef MHA_FPENV_H
+#define MHA_FPENV_H
+
+#include <stdint.h>
+
+#if defined(__SSE__)
+
+#include <xmmintrin.h>
+
+typedef unsigned int mha_fpenv;
+
+static inline mha_fpenv mha_fpenv_enter(void) {
+    mha_fpenv saved = _mm_getcsr();
+    _mm_setcsr(0x1f80); /* all exceptions masked, nearest, neither FTZ nor DAZ */
+    return saved;
+}
+
+static inline void mha_fpenv_leave(mha_fpenv saved) {
+    _mm_setcsr(saved);
+}
+
+#elif defined(__aarch64__)
+
+typedef uint64_t mha_fpenv;
+
+static inline mha_fpenv mha_fpenv_enter(void) {
+    mha_fpenv saved;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(saved));
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0)); /* FZ, FZ16, AH, RMode: all 0 */
+    return saved;
+}
+
+static inline void mha_fpenv_leave(mha_fpenv saved) {
+    __asm__ volatile("msr fpcr, %0" : : "r"(saved));
+}
+
+#else
+
+#include <fenv.h>
+
+typedef fenv_t mha_fpenv;
+
+static inline mha_fpenv mha_fpenv_enter(void) {
+    mha_fpenv saved;
+    fegetenv(&saved);
+    fesetenv(FE_DFL_ENV);
+    return saved;
+}
+
+static inline void mha_fpenv_leave(mha_fpenv saved) {
+    fesetenv(&saved);
+}
+
+#endif
+
+#endif

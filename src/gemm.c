@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Loops around the GEMM kernel: a block of rows is copied together once, so that it is
+ * contiguous whatever its stride, then all panels stream past it. No ISA in here: the
+ * table's tuning values say how large the pieces are. How the work is cut never shows in
+ * the result, since a chain over depth goes on where the piece before left it in C.
+ */
+#include "gemm.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "workspace.h"
+
+/* Pieces of almost equal size, none above limit: the size of the largest. */
+static size_t even_piece(size_t total, size_t limit) {
+    return mha_divide_up(total, mha_divide_up(total, limit));
+}
+
+void mha_linear_rows(const struct mha_kernels *kernels, const struct mha_linear *linear,
+                     size_t rows, const float *const *x, float *scratch, float *out,
+                     size_t row_stride, size_t group_stride) {
+    assert(rows <= kernels->block_rows);
+    size_t groups = linear->groups;
+    size_t width = linear->width;
+    if (rows == 1 && group_stride == width && width % MHA_PANEL == 0) {
+        width *= groups; /* one row of adjacent groups is one long row */
+        groups = 1;
+    }
+    size_t tile_rows = even_piece(rows, kernels->gemm_rows);
+    /* As deep as a tile's rows of A fit their share of L1. */
+    size_t depth_limit = kernels->block_depth * kernels->gemm_rows / tile_rows;
+    size_t slab = linear->depth > 0 ? even_piece(linear->depth, depth_limit) : 0;
+    /* With one tile of rows nothing is used twice: let the kernel have all columns. */
+    size_t strip = rows > tile_rows ? kernels->gemm_columns : width;
+    size_t panel_size = MHA_PANEL * linear->depth;
+    size_t group_size = mha_panels_size(width, linear->depth);
+
+    size_t from = 0;
+    do {
+        size_t depth = mha_min(slab, linear->depth - from);
+        for (size_t i = 0; i < rows; i++) {
+            memcpy(scratch + i * depth, x[i] + from, depth * sizeof *scratch);
+        }
+        for (size_t g = 0; g < groups; g++) {
+            for (size_t column = 0; column < width; column += strip) {
+                for (size_t row = 0; row < rows; row += tile_rows) {
+                    float *c = out + g * group_stride + row * row_stride + column;
+                    const float *bias = linear->bias ? linear->bias + g * width + column : NULL;
+                    kernels->gemm(&(struct mha_gemm){
+                        .rows = mha_min(tile_rows, rows - row),
+                        .columns = mha_min(strip, width - column),
+                        .depth = depth,
+                        .a = scratch + row * depth,
+                        .a_stride = depth,
+                        .b = linear->panels + g * group_size + column / MHA_PANEL * panel_size +
+                             from * MHA_PANEL,
+                        .b_stride = MHA_PANEL,
+                        .b_panel_stride = panel_size,
+                        .start = from > 0 ? c : bias,
+                        .start_stride = from > 0 ? row_stride : 0,
+                        .c = c,
+                        .c_stride = row_stride,
+                    });
+                }
+            }
+        }
+        from += depth;
+    } while (from < linear->depth);
+}
+
+void mha_linear_matrix(const struct mha_kernels *kernels, const struct mha_linear *linear,
+                       size_t rows, const float *x, size_t x_stride, float *scratch, float *out,
+                       size_t row_stride, size_t group_stride) {
+    const float *row[MHA_MAX_BLOCK_ROWS];
+    size_t piece = rows > 0 ? even_piece(rows, kernels->block_rows) : 0;
+    for (size_t first = 0; first < rows; first += piece) {
+        size_t count = mha_min(piece, rows - first);
+        for (size_t i = 0; i < count; i++) {
+            row[i] = x + (first + i) * x_stride;
+        }
+        mha_linear_rows(kernels, linear, count, row, scratch, out + first * row_stride,
+                        row_stride, group_stride);
+    }
+}

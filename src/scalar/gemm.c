@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Scalar GEMM kernel: one fma chain per element of C, in ascending order of depth.
+ * It knows nothing of blocking; gemm.c one folder up cuts the work into calls.
+ */
+#include "fma.h"
+#include "scalar.h"
+
+/* The register tile. 8 chains keep two FMA units of latency 4 busy; with two values of A
+ * and one of B they fit 16 registers. */
+enum { TILE_ROWS = 2, TILE_COLUMNS = 4 };
+
+/* C[rows][columns] at column of C; rows and columns are constants where it is inlined. */
+static inline void tile(const struct mha_gemm *g, size_t row, size_t column, size_t rows,
+                        size_t columns) {
+    const float *a = g->a + row * g->a_stride;
+    const float *b = g->b + column / MHA_PANEL * g->b_panel_stride + column % MHA_PANEL;
+    size_t a_stride = g->a_stride;
+    size_t b_stride = g->b_stride;
+    float acc[TILE_ROWS][TILE_COLUMNS];
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < columns; j++) {
+            acc[i][j] =
+                g->start ? g->start[(row + i) * g->start_stride + column + j] : 0.0f;
+        }
+    }
+    for (size_t d = g->depth; d > 0; d--) {
+        for (size_t i = 0; i < rows; i++) {
+            for (size_t j = 0; j < columns; j++) {
+                acc[i][j] = mha_fma(a[i * a_stride], b[j], acc[i][j]);
+            }
+        }
+        a++;
+        b += b_stride;
+    }
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < columns; j++) {
+            g->c[(row + i) * g->c_stride + column + j] = acc[i][j];
+        }
+    }
+}
+
+void mha_scalar_gemm(const struct mha_gemm *g) {
+    size_t column = 0;
+    for (; column + TILE_COLUMNS <= g->columns; column += TILE_COLUMNS) {
+        size_t row = 0;
+        for (; row + TILE_ROWS <= g->rows; row += TILE_ROWS) {
+            tile(g, row, column, TILE_ROWS, TILE_COLUMNS);
+        }
+        if (row < g->rows) {
+            tile(g, row, column, 1, TILE_COLUMNS);
+        }
+    }
+    for (; column < g->columns; column++) {
+        for (size_t row = 0; row < g->rows; row++) {
+            tile(g, row, column, 1, 1);
+        }
+    }
+}
