@@ -14,7 +14,7 @@
 void mha_cpu_read(struct mha_cpu_raw *raw) {
     uint32_t eax, ebx, ecx, edx;
     *raw = (struct mha_cpu_raw){0};
-    raw->max_leaf = __get_cpuid_max(0, NULL);
+    raw->max_leaf = (uint32_t)__get_cpuid_max(0, NULL);
     if (raw->max_leaf >= 1) {
         __cpuid(1, eax, ebx, ecx, edx);
         raw->leaf1_ecx = ecx;

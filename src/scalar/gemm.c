@@ -6,9 +6,9 @@
 #include "fma.h"
 #include "scalar.h"
 
-/* The register tile. 8 chains keep two FMA units of latency 4 busy; with two values of A
- * and one of B they fit 16 registers. */
-enum { TILE_ROWS = 2, TILE_COLUMNS = 4 };
+/* Register tiles are 2x4 and, for a single row, 1x8: 8 chains keep two FMA units of latency 4
+ * busy, and with the values of A and B they fit 16 registers. */
+enum { MOST_ROWS = 2, MOST_COLUMNS = 8 };
 
 /* C[rows][columns] at column of C; rows and columns are constants where it is inlined. */
 static inline void tile(const struct mha_gemm *g, size_t row, size_t column, size_t rows,
@@ -17,7 +17,7 @@ static inline void tile(const struct mha_gemm *g, size_t row, size_t column, siz
     const float *b = g->b + column / MHA_PANEL * g->b_panel_stride + column % MHA_PANEL;
     size_t a_stride = g->a_stride;
     size_t b_stride = g->b_stride;
-    float acc[TILE_ROWS][TILE_COLUMNS];
+    float acc[MOST_ROWS][MOST_COLUMNS];
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < columns; j++) {
             acc[i][j] =
@@ -41,14 +41,15 @@ static inline void tile(const struct mha_gemm *g, size_t row, size_t column, siz
 }
 
 void mha_scalar_gemm(const struct mha_gemm *g) {
+    size_t pairs = g->rows / 2 * 2;
     size_t column = 0;
-    for (; column + TILE_COLUMNS <= g->columns; column += TILE_COLUMNS) {
-        size_t row = 0;
-        for (; row + TILE_ROWS <= g->rows; row += TILE_ROWS) {
-            tile(g, row, column, TILE_ROWS, TILE_COLUMNS);
+    for (; column + 8 <= g->columns; column += 8) {
+        for (size_t row = 0; row < pairs; row += 2) {
+            tile(g, row, column, 2, 4);
+            tile(g, row, column + 4, 2, 4);
         }
-        if (row < g->rows) {
-            tile(g, row, column, 1, TILE_COLUMNS);
+        if (pairs < g->rows) {
+            tile(g, pairs, column, 1, 8);
         }
     }
     for (; column < g->columns; column++) {
