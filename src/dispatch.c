@@ -51,6 +51,15 @@ const struct mha_kernels *mha_dispatch(mha_isa isa, unsigned features) {
     return NULL;
 }
 
+const struct mha_kernels *mha_dispatch_table(size_t i, unsigned features) {
+    for (size_t n = 0; n < ENTRIES; n++) {
+        if ((entries[n].features & features) == entries[n].features && i-- == 0) {
+            return entries[n].kernels;
+        }
+    }
+    return NULL;
+}
+
 /* "scalar, avx2" into text: the names for which the predicate holds. */
 static const char *list_isas(char *text, size_t size, int (*holds)(mha_isa)) {
     size_t used = 0;
