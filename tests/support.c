@@ -81,6 +81,11 @@ uint64_t env_number(const char *name, uint64_t otherwise) {
     return number;
 }
 
+bool skip_case(void) {
+    static uint64_t count;
+    return count++ % env_number("MHA_TEST_STRIDE", 1) != 0;
+}
+
 /* ---- Comparison ------------------------------------------------------------ */
 
 bool bits_equal(float a, float b) {
@@ -130,6 +135,21 @@ bool same_floats(const char *what, const float *expected, size_t expected_stride
         fputc('\n', stderr);
     }
     return false;
+}
+
+bool gaps_untouched(const float *data, size_t stride, size_t rows, size_t columns) {
+    for (size_t i = 0; i + 1 < rows; i++) {
+        for (size_t j = columns; j < stride; j++) {
+            uint32_t bits;
+            memcpy(&bits, &data[i * stride + j], sizeof bits);
+            if (bits != UINT32_MAX) {
+                fprintf(stderr, "%s: written behind row %zu, at column %zu of %zu\n", case_name(), i,
+                        j, columns);
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 /* ---- The tables of kernels ------------------------------------------------- */
@@ -188,6 +208,10 @@ int run_suite(Suite *suite) {
     SRunner *runner = srunner_create(suite);
     int status = check_isa();
     if (status == 0) {
+        uint64_t stride = env_number("MHA_TEST_STRIDE", 1);
+        if (stride != 1) {
+            printf("SAMPLED: one case in %llu\n", (unsigned long long)stride);
+        }
         guarded_explain_faults();
         srunner_run_all(runner, CK_ENV);
         status = srunner_ntests_failed(runner) > 0 || srunner_ntests_run(runner) == 0;

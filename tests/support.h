@@ -42,6 +42,10 @@ void fill_floats(struct generator *generator, float *data, size_t count);
 #define FNV_START UINT64_C(0xcbf29ce484222325)
 uint64_t fnv1a(uint64_t hash, const void *data, size_t bytes);
 
+/* Thinning, for runs under sanitizers and emulators: true for all cases but each n-th, n being
+ * $MHA_TEST_STRIDE. run_suite() says so in its output. */
+bool skip_case(void);
+
 /* The number in an environment variable, or a default; fails loudly on anything else. */
 uint64_t env_number(const char *name, uint64_t otherwise);
 
@@ -60,6 +64,14 @@ float *guarded_floats(size_t count, size_t shift, enum guard_side side);
 /* Takes back all of them. */
 void guarded_free_all(void);
 
+/* ck_assert_msg() for tight loops: Check's own tells the parent process of every success. */
+#define require(condition, ...)                                                                   \
+    do {                                                                                          \
+        if (!(condition)) {                                                                       \
+            ck_abort_msg(__VA_ARGS__);                                                            \
+        }                                                                                         \
+    } while (0)
+
 /* ---- Comparison ------------------------------------------------------------ */
 
 /* Equal in every bit, except that any NaN equals any other. */
@@ -70,10 +82,13 @@ bool bits_equal(float a, float b);
 bool same_floats(const char *what, const float *expected, size_t expected_stride,
                  const float *actual, size_t actual_stride, size_t rows, size_t columns);
 
+/* True if the gaps behind the rows of [rows][columns] in memory from guarded_alloc() are as
+ * they were; else prints where not. */
+bool gaps_untouched(const float *data, size_t stride, size_t rows, size_t columns);
+
 #define ck_assert_same(what, expected, expected_stride, actual, actual_stride, rows, columns)     \
-    ck_assert_msg(same_floats(what, expected, expected_stride, actual, actual_stride, rows,       \
-                              columns),                                                           \
-                  "%s: %s differs", case_name(), what)
+    require(same_floats(what, expected, expected_stride, actual, actual_stride, rows, columns),   \
+            "%s: %s differs", case_name(), what)
 
 /* ---- The tables of kernels ------------------------------------------------- */
 

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every table's transpose into panels, for all small sizes, between guard pages.
+ */
+#include "inputs.h"
+
+enum { MAX_ROWS = 49, MAX_COLUMNS = 70 };
+
+static void try_case(const struct mha_kernels *table, size_t rows, size_t columns,
+                     enum guard_side side) {
+    if (skip_case()) {
+        return;
+    }
+    struct generator g = begin_case("transpose %s, rows %zu, columns %zu, side %d",
+                                    table_name(table), rows, columns, (int)side);
+    size_t stride = columns + (next_below(&g, 2) ? 0 : next_below(&g, 20));
+    size_t shift = side == AT_START ? next_below(&g, 16) * sizeof(float) : 0;
+    float *source = guarded_floats((rows - 1) * stride + columns, shift, side);
+    for (size_t i = 0; i < rows; i++) {
+        fill_input(&g, INPUT_WIDE, source + i * stride, columns);
+    }
+    size_t panels = (rows + MHA_PANEL - 1) / MHA_PANEL;
+    shift = side == AT_START ? next_below(&g, 16) * sizeof(float) : 0;
+    float *actual = guarded_floats(panels * columns * MHA_PANEL, shift, side);
+    static float expected[(MAX_ROWS + 15) * MAX_COLUMNS];
+    for (size_t p = 0; p < panels; p++) {
+        for (size_t c = 0; c < columns; c++) {
+            for (size_t r = 0; r < MHA_PANEL; r++) {
+                size_t row = p * MHA_PANEL + r;
+                expected[(p * columns + c) * MHA_PANEL + r] =
+                    row < rows ? source[row * stride + c] : 0.0f;
+            }
+        }
+    }
+    table->transpose(rows, columns, source, stride, actual);
+    ck_assert_same("panels", expected, MHA_PANEL, actual, MHA_PANEL, panels * columns, MHA_PANEL);
+    guarded_free_all();
+}
+
+START_TEST(transpose) {
+    const struct mha_kernels *table = tested_table((size_t)_i / MAX_ROWS);
+    size_t rows = (size_t)_i % MAX_ROWS + 1;
+    for (size_t columns = 1; columns <= MAX_COLUMNS; columns++) {
+        try_case(table, rows, columns, AT_START);
+        try_case(table, rows, columns, AT_END);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("transpose");
+    for (int i = 0; i < tested_tables(); i++) {
+        TCase *test = tcase_create(table_name(tested_table((size_t)i)));
+        tcase_set_timeout(test, 0);
+        tcase_add_loop_test(test, transpose, i * MAX_ROWS, (i + 1) * MAX_ROWS);
+        suite_add_tcase(suite, test);
+    }
+    return run_suite(suite);
+}
