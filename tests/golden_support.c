@@ -61,7 +61,7 @@ static uint64_t tensor_start(const char *name, const char *tensor) {
     uint64_t number = 0;
     while (strcmp(tensors[number], tensor) != 0) {
         number++;
-        ck_assert_uint_lt(number, sizeof tensors / sizeof tensors[0]);
+        require(number < sizeof tensors / sizeof tensors[0], "no tensor %s", tensor);
     }
     return (uint64_t)hash_name(name) << 32 ^ number << 28;
 }
@@ -108,12 +108,12 @@ float *golden_output(size_t count) {
 
 void golden_check_output(const char *name, const float *output, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        ck_assert_msg(!isnan(output[i]), "%s: element %zu of the output is NaN", name, i);
+        require(!isnan(output[i]), "%s: element %zu of the output is NaN", name, i);
     }
     const unsigned char *canary = (const unsigned char *)(output + count);
     for (size_t i = 0; i < CANARY_FLOATS * sizeof *output; i++) {
-        ck_assert_msg(canary[i] == CANARY_BYTE, "%s: byte %zu after the output's end was written",
-                      name, i);
+        require(canary[i] == CANARY_BYTE, "%s: byte %zu after the output's end was written", name,
+                i);
     }
 }
 
@@ -148,11 +148,11 @@ void golden_compare(const char *file, const float *actual, size_t groups, size_t
         size_t group = i / width / rows, row = i / width % rows * step, column = i % width;
         float value = actual[(group * q_len + row) * width + column];
         double error = fabs((double)value - expected[i]);
-        ck_assert_msg(error <= tolerance * scale,
-                      "%s: [%zu][%zu][%zu] is %.9g, expected %.17g: off by %.2e of the largest "
-                      "magnitude, %g, where %g is allowed",
-                      file, group, row, column, (double)value, expected[i], error / scale, scale,
-                      tolerance);
+        require(error <= tolerance * scale,
+                "%s: [%zu][%zu][%zu] is %.9g, expected %.17g: off by %.2e of the largest "
+                "magnitude, %g, where %g is allowed",
+                file, group, row, column, (double)value, expected[i], error / scale, scale,
+                tolerance);
         largest = fmax(largest, error);
     }
     printf("%-34s %.1e of %g\n", file, scale > 0 ? largest / scale : 0, tolerance);
