@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The one place that keeps why the program failed. Single-threaded, as the program is.
+ */
+#include "failure.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static char message[1024];
+static int status = STATUS_FAILED;
+
+static void record(int exit_status, const char *format, va_list arguments) {
+    /* Through a second buffer: an argument may be the earlier message itself. */
+    char text[sizeof message];
+    vsnprintf(text, sizeof text, format, arguments);
+    size_t n = 0;
+    for (; text[n] != '\0'; n++) {
+        unsigned char c = (unsigned char)text[n];
+        message[n] = c < 0x20 || c == 0x7f ? '?' : text[n];
+    }
+    message[n] = '\0';
+    status = exit_status;
+}
+
+bool fail(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    record(STATUS_FAILED, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+bool fail_usage(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    record(STATUS_USAGE, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+bool fail_memory(void) {
+    return fail("out of memory");
+}
+
+const char *failure_message(void) {
+    return message;
+}
+
+int failure_status(void) {
+    return status;
+}
