@@ -167,11 +167,13 @@ static void project_values(const struct forward *f, const float *input, struct b
     size_t row = 0;
     for (size_t i = 0; i < block->n_segments; i++) {
         const struct segment *s = &block->segments[i];
-        /* Whole sequences stand together, so a run of them is one call. */
+        /* Neighbours of full length stand together, so a run of them is one call. */
         size_t n = s->count;
-        while (i + 1 < block->n_segments && s->first + s->count == f->kv_len &&
-               block->segments[i].first + block->segments[i].count == f->kv_len) {
-            n += block->segments[++i].count;
+        for (const struct segment *last = s; i + 1 < block->n_segments; last++, i++) {
+            if (last->first + last->count < f->kv_len || last[1].sequence > last->sequence + 1) {
+                break;
+            }
+            n += last[1].count;
         }
         mha_linear_rows(f->kernels, v, n, block->inputs + row, f->rows,
                         f->values + (s->sequence * f->kv_len + s->first) * v->width, v->width,
