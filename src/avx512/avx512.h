@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The AVX-512 kernels: twins of src/scalar/, equal to it bit for bit. One zmm register is
+ * one row of a panel, and its lanes are the 16 virtual lanes of the softmax sum.
+ * Contracts are in kernels.h.
+ */
+#ifndef MHA_AVX512_H
+#define MHA_AVX512_H
+
+#if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512DQ__) ||                   \
+    !defined(__AVX512VL__) || !defined(__FMA__)
+#error "src/avx512 needs -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma"
+#endif
+
+#include <immintrin.h>
+
+#include "kernels.h"
+
+/* For functions that are specialised by constant arguments. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+/* Ahead of loops with a small constant number of turns over arrays that are to be registers. */
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
+
+#define ALL_LANES ((__mmask16)0xffff)
+
+/* The first n lanes; all of them from 16 on. */
+static ALWAYS_INLINE __mmask16 first_lanes(size_t n) {
+    return n < MHA_PANEL ? (__mmask16)((1u << n) - 1) : ALL_LANES;
+}
+
+extern const struct mha_kernels mha_kernels_avx512;
+
+void mha_avx512_gemm(const struct mha_gemm *gemm);
+void mha_avx512_softmax(size_t rows, size_t keys, float *scores, size_t stride, float scale,
+                        const struct mha_softmax_row *mask, float *max, float *sum);
+void mha_avx512_merge(size_t rows, size_t width, const struct mha_partial *running,
+                      const struct mha_partial *block);
+void mha_avx512_normalize(size_t rows, size_t width, const float *sum, const float *in,
+                          size_t in_stride, float *out, size_t out_stride);
+void mha_avx512_weights(size_t keys, float *p, float block_max, float max, float sum);
+void mha_avx512_transpose(size_t rows, size_t columns, const float *source, size_t stride,
+                          float *panels);
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * AVX-512 GEMM kernel: one fma chain per element of C, in ascending order of depth.
+ * It knows nothing of blocking; gemm.c one folder up cuts the work into calls.
+ */
+#include "avx512.h"
+
+/* The largest tiles in rows and in panels; not both at once. */
+enum { TILE_ROWS = 12, TILE_PANELS = 8 };
+
+/* Rows of A that share a pointer, for x86 addresses reach p, p + stride, p + 2 * stride. */
+enum { POINTER_ROWS = 3 };
+
+/* C[rows][16 * panels] at column of C, the last panel in the lanes of last only; rows and
+ * panels are constants where it is inlined. */
+static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t rows, size_t panels,
+                     __mmask16 last) {
+    const float *a[TILE_ROWS / POINTER_ROWS];
+    UNROLLED
+    for (size_t i = 0; i < rows; i += POINTER_ROWS) {
+        a[i / POINTER_ROWS] = g->a + i * g->a_stride;
+    }
+    const float *b = g->b + column / MHA_PANEL * g->b_panel_stride;
+    size_t a_stride = g->a_stride;
+    size_t b_stride = g->b_stride;
+    size_t b_panel_stride = g->b_panel_stride;
+    __m512 acc[TILE_ROWS][TILE_PANELS];
+    if (g->start) {
+        UNROLLED
+        for (size_t i = 0; i < rows; i++) {
+            const float *start = g->start + i * g->start_stride + column;
+            UNROLLED
+            for (size_t j = 0; j < panels; j++) {
+                __mmask16 lanes = j + 1 < panels ? ALL_LANES : last;
+                acc[i][j] = _mm512_maskz_loadu_ps(lanes, start + j * MHA_PANEL);
+            }
+        }
+    } else {
+        UNROLLED
+        for (size_t i = 0; i < rows; i++) {
+            UNROLLED
+            for (size_t j = 0; j < panels; j++) {
+                acc[i][j] = _mm512_setzero_ps();
+            }
+        }
+    }
+    for (size_t d = g->depth; d > 0; d--) {
+        __m512 row[TILE_PANELS];
+        UNROLLED
+        for (size_t j = 0; j < panels; j++) {
+            row[j] = _mm512_loadu_ps(b + j * b_panel_stride);
+        }
+        UNROLLED
+        for (size_t i = 0; i < rows; i++) {
+            __m512 value = _mm512_set1_ps(a[i / POINTER_ROWS][i % POINTER_ROWS * a_stride]);
+            UNROLLED
+            for (size_t j = 0; j < panels; j++) {
+                acc[i][j] = _mm512_fmadd_ps(value, row[j], acc[i][j]);
+            }
+        }
+        UNROLLED
+        for (size_t i = 0; i < rows; i += POINTER_ROWS) {
+            a[i / POINTER_ROWS]++;
+        }
+        b += b_stride;
+    }
+    UNROLLED
+    for (size_t i = 0; i < rows; i++) {
+        UNROLLED
+        for (size_t j = 0; j < panels; j++) {
+            float *c = g->c + i * g->c_stride + column + j * MHA_PANEL;
+            __mmask16 lanes = j + 1 < panels ? ALL_LANES : last;
+            _mm512_mask_storeu_ps(c, lanes, acc[i][j]);
+        }
+    }
+}
+
+/* Tiles of full panels from column on, as many as fit. Gives the column after them. */
+static ALWAYS_INLINE size_t tiles(const struct mha_gemm *g, size_t column, size_t rows, size_t panels) {
+    for (; column + panels * MHA_PANEL <= g->columns; column += panels * MHA_PANEL) {
+        tile(g, column, rows, panels, ALL_LANES);
+    }
+    return column;
+}
+
+/* All columns: panels at once where there are that many left, then fewer. */
+static ALWAYS_INLINE void all_columns(const struct mha_gemm *g, size_t rows, size_t panels) {
+    size_t column = tiles(g, 0, rows, panels);
+    if (panels > 4) {
+        column = tiles(g, column, rows, 4);
+    }
+    if (panels > 2) {
+        column = tiles(g, column, rows, 2);
+    }
+    column = tiles(g, column, rows, 1);
+    if (column < g->columns) {
+        tile(g, column, rows, 1, first_lanes(g->columns - column));
+    }
+}
+
+/* 8 chains at least, to keep two FMA units of latency 4 busy. */
+void mha_avx512_gemm(const struct mha_gemm *g) {
+    switch (g->rows) {
+    case 1: all_columns(g, 1, 8); break;
+    case 2: all_columns(g, 2, 4); break;
+    case 3: all_columns(g, 3, 4); break;
+    case 4: all_columns(g, 4, 4); break;
+    case 5: all_columns(g, 5, 4); break;
+    case 6: all_columns(g, 6, 4); break;
+    case 7: all_columns(g, 7, 2); break;
+    case 8: all_columns(g, 8, 2); break;
+    case 9: all_columns(g, 9, 2); break;
+    case 10: all_columns(g, 10, 2); break;
+    case 11: all_columns(g, 11, 2); break;
+    default: all_columns(g, 12, 2); break;
+    }
+}
