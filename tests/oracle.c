@@ -353,8 +353,6 @@ void oracle_free(struct oracle *oracle) {
 
 /* ---- Comparison ------------------------------------------------------------ */
 
-static double worst;
-
 /* The error as a share of what is allowed: above 1, or NaN, is too much. */
 static double share(const struct oracle_number *expected, float actual) {
     if (isnan(expected->value)) {
@@ -372,9 +370,7 @@ bool oracle_agrees(const char *what, const struct oracle_number *expected, const
     enum { SHOWN = 6 };
     size_t wrong = 0;
     for (size_t i = 0; i < rows * columns; i++) {
-        double part = share(&expected[i], actual[i]);
-        if (part <= 1.0) {
-            worst = part > worst ? part : worst;
+        if (share(&expected[i], actual[i]) <= 1.0) {
             continue;
         }
         if (wrong == 0) {
@@ -391,6 +387,13 @@ bool oracle_agrees(const char *what, const struct oracle_number *expected, const
     return wrong == 0;
 }
 
-double oracle_worst(void) {
-    return worst;
+double oracle_blindness(const struct oracle_number *expected, size_t count) {
+    double bound = 0.0, value = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        if (!isnan(expected[i].value)) {
+            bound = expected[i].bound > bound ? expected[i].bound : bound;
+            value = fabs(expected[i].value) > value ? fabs(expected[i].value) : value;
+        }
+    }
+    return bound > 0.0 ? bound / value : 0.0;
 }

@@ -37,7 +37,8 @@ void oracle_free(struct oracle *oracle);
 bool oracle_agrees(const char *what, const struct oracle_number *expected, const float *actual,
                    size_t rows, size_t columns);
 
-/* The largest error, as a share of its bound, that oracle_agrees() has seen. */
-double oracle_worst(void);
+/* The largest bound as a share of the largest value: how much a test can't see. 0 if all are
+ * exact. */
+double oracle_blindness(const struct oracle_number *expected, size_t count);
 
 #endif

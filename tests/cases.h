@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The tables that test_forward, test_attention and test_invariance walk. Adding a case is
+ * adding a row.
+ */
+#ifndef MHA_TEST_CASES_H
+#define MHA_TEST_CASES_H
+
+#include "problem.h"
+
+extern const struct mask_case mask_cases[];
+extern const size_t n_mask_cases;
+
+/* The last of mask_cases has every part at once. */
+#define MASK_OF_ALL_PARTS (&mask_cases[n_mask_cases - 1])
+
+extern const struct shape_case layer_cases[];
+extern const size_t n_layer_cases;
+
+/* Bare attention. */
+extern const struct shape_case view_cases[];
+extern const size_t n_view_cases;
+
+#endif

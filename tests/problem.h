@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From a row of a table to the arguments of a call: every array of the caller's between
+ * guard pages, inputs random, outputs prefilled with NaN. Knows nothing of what comes out.
+ */
+#ifndef MHA_TEST_PROBLEM_H
+#define MHA_TEST_PROBLEM_H
+
+#include "support.h"
+
+struct shape_case {
+    const char *name;
+    size_t batch, q_len, kv_len; /* of a layer: kv_len 0 is self-attention */
+    size_t d_model;              /* of layers alone, as k_dim, v_dim and biases */
+    size_t n_heads, n_kv_heads, head_dim, v_head_dim, k_dim, v_dim;
+    const char *biases; /* of "qkvo", or NULL */
+    float scale;
+    mha_masked_rows masked_rows;
+    const char *layouts; /* of bare attention's query, key, value, output; NULL: "...." */
+};
+
+struct mask_case {
+    const char *name;
+    /* The dimensions that have a stride of their own, slowest first, of "bhq" in any order;
+     * "": one row for all; NULL: there is no such part. */
+    const char *keep, *bias;
+    unsigned masked;     /* how many of 16 keys these parts mask */
+    unsigned dead;       /* how many of 16 of their rows mask all keys */
+    const char *lengths; /* a letter a sequence, over and over: see length_of_letter(); or NULL */
+    mha_causal causal;
+    size_t window;
+    float slope; /* of head 0; the others' are halved one after the other; 0: no ALiBi */
+    int64_t offset;
+};
+
+/* f: kv_len, h: half of it, m: one less, 0 and 1. */
+size_t length_of_letter(char letter, size_t kv_len);
+
+/* Where arrays lie: their side of the pages, and how many bytes from it. */
+struct place {
+    enum guard_side side;
+    size_t shift;
+};
+
+struct forward_problem {
+    mha_config config;
+    mha_weights weights;
+    mha_forward_args args;
+    mha_mask mask;
+    size_t outputs, attentions; /* elements of output and attention */
+};
+
+/* args.mask points into *problem. Keys and values beyond a length stay NaN. */
+void make_forward(struct generator *generator, const struct shape_case *shape,
+                  const struct mask_case *mask, struct place place,
+                  struct forward_problem *problem);
+
+/* Layouts of a [batch][head][row][dim] view:
+ *   .  dense, by strides left 0
+ *   i  [batch][row][head][dim]
+ *   s  [row][batch][head][dim]
+ *   g  dense but for gaps behind each row, head and sequence
+ *   r  [head][row][batch][dim] with gaps behind rows
+ */
+mha_strides strides_of_layout(char layout, size_t batch, size_t heads, size_t rows, size_t dim);
+
+struct attention_problem {
+    mha_attention_args args;
+    mha_mask mask;
+    mha_strides output_strides; /* with nothing left to fill in */
+    size_t outputs, attentions; /* floats of the output's whole view, gaps included */
+};
+
+void make_attention(struct generator *generator, const struct shape_case *shape,
+                    const struct mask_case *mask, struct place place,
+                    struct attention_problem *problem);
+
+/* The elements of the output, dense, to memory to free(); fails the test if a gap between
+ * them has changed. */
+float *gather_output(const struct attention_problem *problem);
+
+/* Whether all bytes are as guarded_alloc() leaves them. */
+bool untouched(const void *data, size_t bytes);
+
+/* The context that MHA_ISA asks for, and a layer; fail the test if they can't be had. */
+mha_context *new_context(void);
+mha_layer *new_layer(const struct forward_problem *problem);
+
+/* Fails the test, with the library's message, unless the call succeeds. */
+#define ck_assert_succeeds(call)                                                                   \
+    do {                                                                                           \
+        mha_status status_ = (call);                                                               \
+        ck_assert_msg(status_ == MHA_OK, "%s: status %d, %s", case_name(), (int)status_,           \
+                      mha_error_message());                                                        \
+    } while (0)
+
+#endif
