@@ -139,16 +139,13 @@ static void weigh_runs(const struct mha_attend *a, const struct rows *rows, size
         float *row = out + i * stride;
         memset(row, 0, a->v_head_dim * sizeof *row);
         size_t query = rows->first + i;
-        for (size_t j = 0; j < keys;) {
-            size_t run = j;
-            while (run < keys &&
-                   (rows->uniform || !mha_mask_excludes(&a->mask, query, first + run))) {
-                run++;
+        size_t end = first + keys;
+        for (size_t from = first, to; from < end; from = to) {
+            from = rows->uniform ? from : mha_mask_find(&a->mask, query, from, end, true);
+            to = rows->uniform ? end : mha_mask_find(&a->mask, query, from, end, false);
+            if (from < to) {
+                weigh(a, 1, weights + (from - first), from, to - from, row, row, stride);
             }
-            if (run > j) {
-                weigh(a, 1, weights + j, first + j, run - j, row, row, stride);
-            }
-            j = run + 1;
         }
     }
 }
@@ -244,6 +241,25 @@ static void clear_state(const struct mha_attend *a, size_t count) {
     }
 }
 
+/* A row whose weights are all 0. If it has no key, it is a masked row. If it has, their scores
+ * are all -inf, by infinite inputs, and softmax of that is NaN. */
+static void attend_nothing(const struct mha_attend *a, size_t query, size_t tile_row) {
+    size_t kv_length = a->mask.kv_length;
+    size_t key = mha_mask_find(&a->mask, query, 0, kv_length, true);
+    if (key == kv_length) {
+        if (a->uniform && kv_length > 0) {
+            struct rows row = {.first = query, .count = 1, .tile_row = tile_row, .uniform = true};
+            attend_rows(a, &row, 0, kv_length);
+        }
+        return;
+    }
+    a->scratch->sum[tile_row] = NAN;
+    while (a->attention && key < kv_length) {
+        a->attention[query * a->attention_stride + key] = NAN;
+        key = mha_mask_find(&a->mask, query, key + 1, kv_length, true);
+    }
+}
+
 static void attend_tile(const struct mha_attend *a, size_t first, size_t count) {
     const struct mha_attend_scratch *s = a->scratch;
     size_t width = mha_padded(a->v_head_dim);
@@ -258,10 +274,9 @@ static void attend_tile(const struct mha_attend *a, size_t first, size_t count) 
     if (low < high) {
         attend_rows(a, &rows, low, high);
     }
-    for (size_t i = 0; a->uniform && a->mask.kv_length > 0 && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (s->sum[i] == 0.0f) {
-            struct rows row = {.first = first + i, .count = 1, .tile_row = i, .uniform = true};
-            attend_rows(a, &row, 0, a->mask.kv_length);
+            attend_nothing(a, first + i, i);
         }
     }
     a->kernels->normalize(count, a->v_head_dim, s->sum, s->out, width,

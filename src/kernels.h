@@ -89,7 +89,7 @@ struct mha_kernels {
      * masked: j outside begin .. end-1, keep[j] == 0, or bias[j] == -inf. A masked score
      * may be anything, NaN too, and may not even be read. keys <= MHA_KEY_BLOCK; the
      * first key's absolute position is a multiple of 16.
-     * sum == 0 says that the whole row was masked. */
+     * sum == 0 says that the whole row was masked, or that every score is -inf. */
     void (*softmax)(size_t rows, size_t keys, float *scores, size_t stride, float scale,
                     const struct mha_softmax_row *mask, float *max, float *sum);
 

@@ -168,14 +168,19 @@ void mha_mask_term(const struct mha_mask_view *view, size_t query, size_t first,
     }
 }
 
-bool mha_mask_excludes(const struct mha_mask_view *view, size_t query, size_t key) {
-    size_t begin, end;
-    mha_mask_range(view, query, &begin, &end);
-    if (key < begin || key >= end) {
-        return true;
+size_t mha_mask_find(const struct mha_mask_view *view, size_t query, size_t from, size_t end,
+                     bool attended) {
+    const uint8_t *keep = view->keep ? view->keep + query * view->keep_stride : NULL;
+    const float *bias = view->bias ? view->bias + query * view->bias_stride : NULL;
+    size_t low, high;
+    mha_mask_range(view, query, &low, &high);
+    while (from < end) {
+        bool attends = from >= low && from < high && (!keep || keep[from] != 0) &&
+                       (!bias || bias[from] != -INFINITY);
+        if (attends == attended) {
+            break;
+        }
+        from++;
     }
-    if (view->keep && view->keep[query * view->keep_stride + key] == 0) {
-        return true;
-    }
-    return view->bias && view->bias[query * view->bias_stride + key] == -INFINITY;
+    return from;
 }

@@ -56,7 +56,9 @@ void mha_mask_range(const struct mha_mask_view *view, size_t query, size_t *begi
 void mha_mask_term(const struct mha_mask_view *view, size_t query, size_t first, size_t end,
                    float *term);
 
-/* Whether query i may not attend to key j, for any reason. */
-bool mha_mask_excludes(const struct mha_mask_view *view, size_t query, size_t key);
+/* The first key from `from` on that query i may (attended) or may not (!attended) attend to,
+ * for any reason; `end` if there is none before. end <= kv_length. */
+size_t mha_mask_find(const struct mha_mask_view *view, size_t query, size_t from, size_t end,
+                     bool attended);
 
 #endif
