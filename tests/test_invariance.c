@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What must not change a bit of the result: the rest of the batch, how queries are cut into
+ * calls, weights returned or not, where arrays lie, what the workspace held before, how a
+ * mask is spelled, and whether the heads come from a layer.
+ */
+#include "cases.h"
+#include "context.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct place at_start = {AT_START, 0};
+static const struct place at_end = {AT_END, 0};
+
+static float *allocate(size_t count) {
+    float *data = malloc((count + 1) * sizeof *data);
+    ck_assert_ptr_nonnull(data);
+    memset(data, 0xff, count * sizeof *data);
+    return data;
+}
+
+static size_t kv_len_of(const struct shape_case *shape) {
+    return shape->kv_len ? shape->kv_len : shape->q_len;
+}
+
+/* ---- A part of the batch, a part of the queries ---------------------------- */
+
+/* The mask as sequence b and its queries from `first` on, `count` of q_len, see it. */
+static mha_mask slice_mask(const mha_mask *mask, size_t b, size_t first, size_t count,
+                           size_t q_len) {
+    mha_mask slice = *mask;
+    if (mask->keep) {
+        slice.keep += b * mask->keep_batch_stride + first * mask->keep_query_stride;
+    }
+    if (mask->bias) {
+        slice.bias += b * mask->bias_batch_stride + first * mask->bias_query_stride;
+    }
+    if (mask->kv_lengths) {
+        slice.kv_lengths += b;
+    }
+    slice.query_offset += (int64_t)first;
+    if (mask->causal == MHA_CAUSAL_BOTTOM_RIGHT) {
+        slice.query_offset += (int64_t)count - (int64_t)q_len;
+    }
+    return slice;
+}
+
+/* Computes those alone and compares them with their place in the result of all. */
+static void check_slice(mha_context *context, const mha_layer *layer,
+                        const struct forward_problem *p, size_t b, size_t first, size_t count) {
+    const mha_forward_args *all = &p->args;
+    const mha_config *c = mha_layer_config(layer);
+    size_t kv_len = all->key ? all->kv_len : all->q_len;
+    mha_mask mask = slice_mask(all->mask, b, first, count, all->q_len);
+    const float *key = all->key ? all->key : all->query;
+    const float *value = all->value ? all->value : key;
+    float *output = allocate(count * c->d_model);
+    float *attention = allocate(c->n_heads * count * kv_len);
+    mha_forward_args args = {
+        .batch = 1,
+        .q_len = count,
+        .kv_len = kv_len,
+        .query = all->query + (b * all->q_len + first) * c->d_model,
+        .key = key + b * kv_len * c->k_dim,
+        .value = value + b * kv_len * c->v_dim,
+        .mask = &mask,
+        .output = output,
+        .attention = attention,
+    };
+    ck_assert_succeeds(mha_forward(context, layer, &args));
+    ck_assert_same("output of a part", all->output + (b * all->q_len + first) * c->d_model,
+                   c->d_model, output, c->d_model, count, c->d_model);
+    for (size_t h = 0; h < c->n_heads; h++) {
+        const float *expected =
+            all->attention + ((b * c->n_heads + h) * all->q_len + first) * kv_len;
+        ck_assert_same("attention of a part", expected, kv_len, attention + h * count * kv_len,
+                       kv_len, count, kv_len);
+    }
+    free(output);
+    free(attention);
+}
+
+START_TEST(sequences_and_queries_alone) {
+    const struct shape_case *shape = &layer_cases[_i];
+    mha_context *context = new_context();
+    for (size_t m = 0; m < n_mask_cases; m++) {
+        struct generator g =
+            begin_case("layer \"%s\", mask \"%s\"", shape->name, mask_cases[m].name);
+        struct forward_problem p;
+        make_forward(&g, shape, &mask_cases[m], at_end, &p);
+        mha_layer *layer = new_layer(&p);
+        ck_assert_succeeds(mha_forward(context, layer, &p.args));
+        for (size_t b = 0; b < shape->batch; b += 1 + b / 4) {
+            check_slice(context, layer, &p, b, 0, shape->q_len);
+            for (size_t i = 0; i < shape->q_len; i += 1 + i / 8) {
+                check_slice(context, layer, &p, b, i, 1);
+                size_t left = shape->q_len - i;
+                check_slice(context, layer, &p, b, i, left < 7 ? left : 7);
+            }
+        }
+        mha_layer_destroy(&layer);
+        guarded_free_all();
+    }
+    mha_context_destroy(&context);
+}
+END_TEST
+
+/* ---- Places, workspaces, weights ------------------------------------------- */
+
+/* The same problem again: from elsewhere, by a context of any past, without weights. */
+static void check_again(const struct shape_case *shape, const struct mask_case *mask,
+                        const float *output, const float *attention, struct place place,
+                        mha_context *context, bool with_weights) {
+    struct generator g = begin_case("layer \"%s\", mask \"%s\"", shape->name, mask->name);
+    struct forward_problem p;
+    make_forward(&g, shape, mask, place, &p);
+    size_t kv_len = kv_len_of(shape);
+    mha_layer *layer = new_layer(&p);
+    float *unused = p.args.attention;
+    p.args.attention = with_weights ? unused : NULL;
+    ck_assert_succeeds(mha_forward(context, layer, &p.args));
+    ck_assert_same("output", output, shape->d_model, p.args.output, shape->d_model,
+                   p.outputs / shape->d_model, shape->d_model);
+    if (with_weights) {
+        ck_assert_same("attention", attention, kv_len, p.args.attention, kv_len,
+                       p.attentions / kv_len, kv_len);
+    } else {
+        ck_assert(untouched(unused, p.attentions * sizeof *unused));
+    }
+    mha_layer_destroy(&layer);
+    guarded_free_all();
+}
+
+static void soil(mha_context *context, int byte) {
+    if (context->size > 0) {
+        memset(context->memory, byte, context->size);
+    }
+}
+
+START_TEST(places_and_workspaces) {
+    const struct shape_case *shape = &layer_cases[_i];
+    mha_context *worn = new_context();
+    for (size_t m = 0; m < n_mask_cases; m++) {
+        const struct mask_case *mask = &mask_cases[m];
+        struct generator g = begin_case("layer \"%s\", mask \"%s\"", shape->name, mask->name);
+        struct forward_problem p;
+        make_forward(&g, shape, mask, at_start, &p);
+        mha_layer *layer = new_layer(&p);
+        mha_context *fresh = new_context();
+        ck_assert_succeeds(mha_forward(fresh, layer, &p.args));
+        float *output = allocate(p.outputs), *attention = allocate(p.attentions);
+        memcpy(output, p.args.output, p.outputs * sizeof *output);
+        memcpy(attention, p.args.attention, p.attentions * sizeof *attention);
+        mha_layer_destroy(&layer);
+        guarded_free_all();
+
+        check_again(shape, mask, output, attention, at_start, fresh, false);
+        soil(worn, 0xff); /* NaN */
+        check_again(shape, mask, output, attention, at_end, worn, true);
+        soil(worn, 0x7e); /* 8.5e37 */
+        check_again(shape, mask, output, attention, (struct place){AT_START, 4 + m % 15 * 4},
+                    worn, m % 2);
+        mha_context_destroy(&fresh);
+        free(output);
+        free(attention);
+    }
+    mha_context_destroy(&worn);
+}
+END_TEST
+
+/* What the last test does by force: NaN left by a larger problem of the same context. */
+START_TEST(after_a_larger_problem_of_nan) {
+    const struct shape_case large = {"large", 4, 200, 1100, 16, 4, .biases = "qkvo"};
+    mha_context *context = new_context();
+    for (size_t s = 0; s < n_layer_cases; s++) {
+        struct generator g = begin_case("a large problem of NaN");
+        struct forward_problem p, nan;
+        make_forward(&g, &large, &mask_cases[0], at_end, &nan);
+        mha_layer *layer = new_layer(&nan);
+        memset((float *)nan.args.query, 0xff, 4 * 200 * 16 * sizeof(float));
+        memset((float *)nan.args.key, 0xff, 4 * 1100 * 16 * sizeof(float));
+        memset((float *)nan.args.value, 0xff, 4 * 1100 * 16 * sizeof(float));
+        ck_assert_succeeds(mha_forward(context, layer, &nan.args));
+        mha_layer_destroy(&layer);
+        guarded_free_all();
+
+        const struct shape_case *shape = &layer_cases[s];
+        g = begin_case("layer \"%s\" after NaN", shape->name);
+        make_forward(&g, shape, MASK_OF_ALL_PARTS, at_end, &p);
+        layer = new_layer(&p);
+        ck_assert_succeeds(mha_forward(context, layer, &p.args));
+        float *output = allocate(p.outputs);
+        memcpy(output, p.args.output, p.outputs * sizeof *output);
+        mha_context *fresh = new_context();
+        ck_assert_succeeds(mha_forward(fresh, layer, &p.args));
+        ck_assert_same("output", p.args.output, shape->d_model, output, shape->d_model,
+                       p.outputs / shape->d_model, shape->d_model);
+        mha_context_destroy(&fresh);
+        mha_layer_destroy(&layer);
+        free(output);
+        guarded_free_all();
+    }
+    mha_context_destroy(&context);
+}
+END_TEST
+
+/* ---- Masks spelled another way --------------------------------------------- */
+
+/* Lengths, causality and window of a mask as one full keep array. */
+static uint8_t *spell_out(const mha_attention_args *a, const struct mask_case *c) {
+    const mha_mask *m = a->mask;
+    uint8_t *keep = malloc(a->batch * a->n_heads * a->q_len * a->kv_len + 1), *to = keep;
+    ck_assert_ptr_nonnull(keep);
+    for (size_t b = 0; b < a->batch; b++) {
+        int64_t length = (int64_t)(m->kv_lengths ? m->kv_lengths[b] : a->kv_len);
+        int64_t shift = c->causal == MHA_CAUSAL_BOTTOM_RIGHT ? length - (int64_t)a->q_len : 0;
+        for (size_t h = 0; h < a->n_heads; h++) {
+            for (size_t i = 0; i < a->q_len; i++) {
+                int64_t position = (int64_t)i + c->offset + shift;
+                for (int64_t j = 0; j < (int64_t)a->kv_len; j++) {
+                    uint64_t distance = (uint64_t)(j < position ? position - j : j - position);
+                    bool kept = !m->keep || m->keep[b * m->keep_batch_stride +
+                                                    h * m->keep_head_stride +
+                                                    i * m->keep_query_stride + (size_t)j];
+                    *to++ = kept && j < length && (!c->causal || j <= position) &&
+                            (c->window == 0 || distance < c->window);
+                }
+            }
+        }
+    }
+    return keep;
+}
+
+/* The blocks and panels that a range lets the library skip are there to be computed when the
+ * same keys are masked one by one. */
+START_TEST(masks_spelled_out) {
+    struct shape_case shape = view_cases[_i];
+    shape.masked_rows = MHA_MASKED_ROWS_ZERO; /* uniform rows average what is within a length */
+    mha_context *context = new_context();
+    for (size_t m = 0; m < n_mask_cases; m++) {
+        const struct mask_case *mask = &mask_cases[m];
+        if (mask->slope != 0.0f) {
+            continue; /* positions matter to it */
+        }
+        struct generator g = begin_case("view \"%s\", mask \"%s\"", shape.name, mask->name);
+        struct attention_problem p;
+        make_attention(&g, &shape, mask, at_end, &p);
+        ck_assert_succeeds(mha_attention(context, &p.args));
+        float *expected = gather_output(&p);
+        float *attention = allocate(p.attentions);
+        memcpy(attention, p.args.attention, p.attentions * sizeof *attention);
+
+        uint8_t *keep = spell_out(&p.args, mask);
+        mha_mask spelled = p.mask;
+        spelled.keep = keep;
+        spelled.keep_query_stride = shape.kv_len;
+        spelled.keep_head_stride = shape.q_len * spelled.keep_query_stride;
+        spelled.keep_batch_stride = shape.n_heads * spelled.keep_head_stride;
+        spelled.kv_lengths = NULL;
+        spelled.causal = MHA_CAUSAL_NONE;
+        spelled.window = 0;
+        p.args.mask = &spelled;
+        ck_assert_succeeds(mha_attention(context, &p.args));
+        float *actual = gather_output(&p);
+        size_t rows = shape.batch * shape.n_heads * shape.q_len;
+        size_t width = shape.v_head_dim ? shape.v_head_dim : shape.head_dim;
+        ck_assert_same("output", expected, width, actual, width, rows, width);
+        ck_assert_same("attention", attention, shape.kv_len, p.args.attention, shape.kv_len, rows,
+                       shape.kv_len);
+        free(expected);
+        free(actual);
+        free(attention);
+        free(keep);
+        guarded_free_all();
+    }
+    mha_context_destroy(&context);
+}
+END_TEST
+
+/* kv_len itself, a length, a keep mask and a bias of -inf, each of which ends the keys. */
+START_TEST(ends_of_keys) {
+    static const size_t ends[] = {1,   15,  16,  17,  255,  256,  257,  511,
+                                  512, 513, 527, 528, 1023, 1024, 1025, 1099};
+    enum { MOST = 1100, QUERIES = 5, DIM = 6 };
+    size_t end = ends[_i];
+    struct generator g = begin_case("%zu keys", end);
+    const struct shape_case shape = {"ends", 1, QUERIES, MOST, 0, 1, 0, DIM, .layouts = "...."};
+    struct attention_problem p;
+    make_attention(&g, &shape, &mask_cases[0], at_end, &p);
+    p.args.attention = NULL;
+    uint8_t keep[MOST];
+    float bias[MOST];
+    for (size_t j = 0; j < MOST; j++) {
+        keep[j] = j < end;
+        bias[j] = j < end ? 0.0f : -INFINITY;
+    }
+    const mha_mask masks[] = {
+        {.kv_lengths = &end},
+        {.keep = keep},
+        {.bias = bias},
+        {.causal = MHA_CAUSAL_TOP_LEFT, .query_offset = (int64_t)end - 1},
+    };
+    mha_context *context = new_context();
+    float expected[QUERIES * DIM];
+    mha_attention_args args = p.args;
+    args.kv_len = end;
+    args.output = expected;
+    ck_assert_succeeds(mha_attention(context, &args));
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        args = p.args;
+        args.mask = &masks[i];
+        /* Causality lets each query see one key more than the last: ask for the first alone. */
+        args.q_len = masks[i].causal ? 1 : QUERIES;
+        ck_assert_succeeds(mha_attention(context, &args));
+        ck_assert_same("output", expected, DIM, p.args.output, DIM, args.q_len, DIM);
+    }
+    mha_context_destroy(&context);
+    guarded_free_all();
+}
+END_TEST
+
+/* ---- Layers taken apart ---------------------------------------------------- */
+
+/* y[rows][outputs], each output one chain from its bias, by the C library's fma. */
+static float *project(const float *x, const float *w, const float *bias, size_t rows,
+                      size_t inputs, size_t outputs) {
+    float *y = allocate(rows * outputs);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t n = 0; n < outputs; n++) {
+            float sum = bias ? bias[n] : 0.0f;
+            for (size_t k = 0; k < inputs; k++) {
+                sum = fmaf(x[i * inputs + k], w[n * inputs + k], sum);
+            }
+            y[i * outputs + n] = sum;
+        }
+    }
+    return y;
+}
+
+START_TEST(layers_by_hand) {
+    const struct shape_case *shape = &layer_cases[_i];
+    mha_context *context = new_context();
+    for (size_t m = 0; m < n_mask_cases; m++) {
+        struct generator g =
+            begin_case("layer \"%s\", mask \"%s\"", shape->name, mask_cases[m].name);
+        struct forward_problem p;
+        make_forward(&g, shape, &mask_cases[m], at_end, &p);
+        mha_layer *layer = new_layer(&p);
+        ck_assert_succeeds(mha_forward(context, layer, &p.args));
+
+        const mha_config *c = mha_layer_config(layer);
+        const mha_weights *w = &p.weights;
+        size_t kv_len = kv_len_of(shape), q_rows = shape->batch * shape->q_len;
+        size_t q_width = c->n_heads * c->head_dim, k_width = c->n_kv_heads * c->head_dim;
+        size_t v_width = c->n_kv_heads * c->v_head_dim, o_width = c->n_heads * c->v_head_dim;
+        const float *key_in = shape->kv_len ? p.args.key : p.args.query;
+        const float *value_in = shape->kv_len ? p.args.value : p.args.query;
+        float *q = project(p.args.query, w->q, w->q_bias, q_rows, c->d_model, q_width);
+        float *k = project(key_in, w->k, w->k_bias, shape->batch * kv_len, c->k_dim, k_width);
+        float *v = project(value_in, w->v, w->v_bias, shape->batch * kv_len, c->v_dim, v_width);
+        float *concat = allocate(q_rows * o_width), *attention = allocate(p.attentions);
+        mha_attention_args args = {
+            .batch = shape->batch,
+            .n_heads = c->n_heads,
+            .n_kv_heads = c->n_kv_heads,
+            .q_len = shape->q_len,
+            .kv_len = kv_len,
+            .head_dim = c->head_dim,
+            .v_head_dim = c->v_head_dim,
+            .scale = c->scale,
+            .masked_rows = c->masked_rows,
+            .query = q,
+            .query_strides = {shape->q_len * q_width, c->head_dim, q_width},
+            .key = k,
+            .key_strides = {kv_len * k_width, c->head_dim, k_width},
+            .value = v,
+            .value_strides = {kv_len * v_width, c->v_head_dim, v_width},
+            .mask = p.args.mask,
+            .output = concat,
+            .output_strides = {shape->q_len * o_width, c->v_head_dim, o_width},
+            .attention = attention,
+        };
+        ck_assert_succeeds(mha_attention(context, &args));
+        float *output = project(concat, w->o, w->o_bias, q_rows, o_width, c->d_model);
+        ck_assert_same("output", output, c->d_model, p.args.output, c->d_model, q_rows,
+                       c->d_model);
+        ck_assert_same("attention", attention, kv_len, p.args.attention, kv_len,
+                       p.attentions / kv_len, kv_len);
+        float *all[] = {q, k, v, concat, attention, output};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+            free(all[i]);
+        }
+        mha_layer_destroy(&layer);
+        guarded_free_all();
+    }
+    mha_context_destroy(&context);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("invariance");
+    TCase *tests = tcase_create("invariance");
+    tcase_set_timeout(tests, 240);
+    tcase_add_loop_test(tests, sequences_and_queries_alone, 0, (int)n_layer_cases);
+    tcase_add_loop_test(tests, places_and_workspaces, 0, (int)n_layer_cases);
+    tcase_add_test(tests, after_a_larger_problem_of_nan);
+    tcase_add_loop_test(tests, masks_spelled_out, 0, (int)n_view_cases);
+    tcase_add_loop_test(tests, ends_of_keys, 0, 16);
+    tcase_add_loop_test(tests, layers_by_hand, 0, (int)n_layer_cases);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}
