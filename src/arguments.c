@@ -143,7 +143,8 @@ static mha_status check_disjoint(const mha_strides *strides, size_t batch, size_
         }
     }
     size_t extent = dim;
-    for (int i = 0; i < 3; i++) {
+    bool any = batch > 0 && heads > 0 && rows > 0; /* dense strides may be 0 if not */
+    for (int i = 0; i < 3 && any; i++) {
         if (axes[i].count > 1) {
             if (axes[i].stride < extent) {
                 return mha_fail(MHA_ERROR_ARGUMENT,
