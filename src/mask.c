@@ -12,14 +12,17 @@
 /* Sizes and offsets stay below this, so that three of them add up without overflow. */
 #define POSITION_LIMIT (INT64_MAX / 4)
 
-/* Elements from the first to the last + 1 of a [batch][head][query][key] view. */
+/* Elements from the first to the last + 1 of a [batch][head][query][key] view. No keys, no
+ * elements. */
 static bool mask_elements(const struct mha_mask_shape *s, size_t batch_stride, size_t head_stride,
                           size_t query_stride, size_t *elements) {
     size_t b, h, q;
-    return MHA_PRODUCT(&b, s->batch - 1, batch_stride) &&
-           MHA_PRODUCT(&h, s->n_heads - 1, head_stride) &&
-           MHA_PRODUCT(&q, s->q_len - 1, query_stride) && !__builtin_add_overflow(b, h, &h) &&
-           !__builtin_add_overflow(h, q, &q) && !__builtin_add_overflow(q, s->kv_len, elements);
+    *elements = 0;
+    return s->kv_len == 0 ||
+           (MHA_PRODUCT(&b, s->batch - 1, batch_stride) &&
+            MHA_PRODUCT(&h, s->n_heads - 1, head_stride) &&
+            MHA_PRODUCT(&q, s->q_len - 1, query_stride) && !__builtin_add_overflow(b, h, &h) &&
+            !__builtin_add_overflow(h, q, &q) && !__builtin_add_overflow(q, s->kv_len, elements));
 }
 
 static mha_status check_strides(const char *name, size_t item, const struct mha_mask_shape *s,
