@@ -63,7 +63,7 @@ struct check {
 /* ---- Computing a case ------------------------------------------------------ */
 
 static bool forward(mha_context *context, const mha_layer *layer, const mha_forward_args *args) {
-    return mha_forward(context, layer, args) == MHA_OK || fail("%s", mha_error_message());
+    return mha_forward(context, layer, args) == MHA_OK || failure("%s", mha_error_message());
 }
 
 /* Queries first .. first + n - 1 of one sequence, on their own. */
@@ -143,9 +143,9 @@ static void compare(struct check *check, mha_isa isa, enum way way, const char *
         if (!check->differs) {
             char shape[256];
             problem_describe(p, shape, sizeof shape);
-            fail("%s differs (%s) in case %zu, '%s' (%s): %s[%zu] is %a, scalar has %a",
-                 mha_isa_name(isa), way_names[way], case_index, name, shape, array, i,
-                 (double)have[i], (double)want[i]);
+            failure("%s differs (%s) in case %zu, '%s' (%s): %s[%zu] is %a, scalar has %a",
+                    mha_isa_name(isa), way_names[way], case_index, name, shape, array, i,
+                    (double)have[i], (double)want[i]);
             check->differs = true;
         }
     }
@@ -204,7 +204,7 @@ static bool check_problem(struct check *check, const char *name, size_t index,
 static bool allocate(const struct problem *p, struct results *results) {
     results->output = calloc(p->output_count + 1, sizeof(float));
     results->attention = calloc(p->attention_count + 1, sizeof(float));
-    return (results->output != NULL && results->attention != NULL) || fail_memory();
+    return (results->output != NULL && results->attention != NULL) || failure_memory();
 }
 
 static bool check_case(struct check *check, size_t index) {
@@ -232,7 +232,7 @@ static bool create_contexts(struct check *check) {
             check->only == MHA_ISA_AUTO ? mha_isa_supported(isa) != 0 : isa == check->only;
         if ((isa == MHA_ISA_SCALAR || check->isa_checked[isa]) &&
             mha_context_create(&(mha_options){.isa = isa}, &check->context[isa]) != MHA_OK) {
-            return fail("%s", mha_error_message());
+            return failure("%s", mha_error_message());
         }
     }
     return true;
@@ -300,7 +300,7 @@ static bool read_options(char **arguments, struct check *check, bool *help) {
     }
     const char *isa = options[ISA].value[0];
     if (isa != NULL && mha_isa_from_name(isa, &check->only) != MHA_OK) {
-        return fail_usage("--isa: %s", mha_error_message());
+        return failure_usage("--isa: %s", mha_error_message());
     }
     check->seed = seed;
     check->quick = options[QUICK].count > 0;

@@ -165,7 +165,7 @@ struct maker {
 static void *own(struct maker *m, size_t count, size_t size) {
     void *memory = calloc(count + 1, size);
     if (memory == NULL) {
-        m->good = fail_memory();
+        m->good = failure_memory();
     } else {
         m->problem->owned[m->problem->n_owned++] = memory;
     }
@@ -210,7 +210,7 @@ static void make_layer(struct maker *m) {
     const mha_weights weights = {weight[0], weight[1], weight[2], weight[3],
                                  bias[0],   bias[1],   bias[2],   bias[3]};
     if (m->good && mha_layer_create(&c, &weights, &p->layer) != MHA_OK) {
-        m->good = fail("%s", mha_error_message());
+        m->good = failure("%s", mha_error_message());
     }
     p->config = c;
     p->config.n_kv_heads = kv_heads;

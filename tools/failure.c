@@ -23,7 +23,7 @@ static void record(int exit_status, const char *format, va_list arguments) {
     status = exit_status;
 }
 
-bool fail(const char *format, ...) {
+bool failure(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     record(STATUS_FAILED, format, arguments);
@@ -31,7 +31,7 @@ bool fail(const char *format, ...) {
     return false;
 }
 
-bool fail_usage(const char *format, ...) {
+bool failure_usage(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     record(STATUS_USAGE, format, arguments);
@@ -39,8 +39,8 @@ bool fail_usage(const char *format, ...) {
     return false;
 }
 
-bool fail_memory(void) {
-    return fail("out of memory");
+bool failure_memory(void) {
+    return failure("out of memory");
 }
 
 const char *failure_message(void) {

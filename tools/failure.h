@@ -13,13 +13,13 @@
 #define STATUS_USAGE 2
 
 /* Both record the reason (the last one counts) and return false, so that a function
- * can end with `return fail(…)`. Control characters in the text, which can come from
+ * can end with `return failure(…)`. Control characters in the text, which can come from
  * a file's own names, are replaced: the message stays one line. */
-bool fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-bool fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool failure(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool failure_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The reason every failed allocation gives. */
-bool fail_memory(void);
+bool failure_memory(void);
 
 /* The recorded reason, "" before the first, and the exit status that goes with it. */
 const char *failure_message(void);

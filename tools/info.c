@@ -22,7 +22,7 @@ static const char usage[] =
 static mha_isa chosen_isa(void) {
     mha_context *context;
     if (mha_context_create(NULL, &context) != MHA_OK) {
-        fail("%s", mha_error_message());
+        failure("%s", mha_error_message());
         return MHA_ISA_AUTO;
     }
     mha_isa isa = mha_context_isa(context);

@@ -16,8 +16,8 @@
 
 static bool floats_wanted(const char *path, const struct npy *npy) {
     return npy->element.kind == ELEMENT_FLOAT ||
-           fail("%s: %s values, where float16, float32 or float64 are needed", path,
-                npy_type_text(npy).text);
+           failure("%s: %s values, where float16, float32 or float64 are needed", path,
+                   npy_type_text(npy).text);
 }
 
 /* One (batch, length, width) or (length, width) array, which is batch 1. */
@@ -30,12 +30,12 @@ static bool load_sequence(const char *path, size_t width, const char *width_name
     const struct shape *shape = &npy.shape;
     bool good = floats_wanted(path, &npy);
     if (good && shape->rank != 2 && shape->rank != 3) {
-        good = fail("%s: shape %s is neither (batch, length, width) nor (length, width)", path,
-                    shape_text(shape).text);
+        good = failure("%s: shape %s is neither (batch, length, width) nor (length, width)", path,
+                       shape_text(shape).text);
     }
     if (good && shape->dim[shape->rank - 1] != width) {
-        good = fail("%s: width %zu of shape %s is not the layer's %s %zu", path,
-                    shape->dim[shape->rank - 1], shape_text(shape).text, width_name, width);
+        good = failure("%s: width %zu of shape %s is not the layer's %s %zu", path,
+                       shape->dim[shape->rank - 1], shape_text(shape).text, width_name, width);
     }
     if (good) {
         *batched = shape->rank == 3;
@@ -65,12 +65,12 @@ static bool load_sequences(const struct input_paths *paths, const mha_config *co
             return false;
         }
         if (batch != args->batch) {
-            return fail("%s: batch %zu is not the query's %zu", paths->key, batch, args->batch);
+            return failure("%s: batch %zu is not the query's %zu", paths->key, batch, args->batch);
         }
         args->key = inputs->key;
     } else if (config->k_dim != config->d_model) {
-        return fail("--key is needed: the layer's k_dim %zu is not its d_model %zu", config->k_dim,
-                    config->d_model);
+        return failure("--key is needed: the layer's k_dim %zu is not its d_model %zu",
+                       config->k_dim, config->d_model);
     }
     if (paths->value != NULL) {
         if (!load_sequence(paths->value, config->v_dim, "v_dim", &batch, &length, &batched,
@@ -78,14 +78,14 @@ static bool load_sequences(const struct input_paths *paths, const mha_config *co
             return false;
         }
         if (batch != args->batch || length != args->kv_len) {
-            return fail("%s: batch %zu and length %zu are not the %s's %zu and %zu", paths->value,
-                        batch, length, paths->key != NULL ? "key" : "query", args->batch,
-                        args->kv_len);
+            return failure("%s: batch %zu and length %zu are not the %s's %zu and %zu",
+                           paths->value, batch, length, paths->key != NULL ? "key" : "query",
+                           args->batch, args->kv_len);
         }
         args->value = inputs->value;
     } else if (config->v_dim != config->k_dim) {
-        return fail("--value is needed: the layer's v_dim %zu is not its k_dim %zu", config->v_dim,
-                    config->k_dim);
+        return failure("--value is needed: the layer's v_dim %zu is not its k_dim %zu",
+                       config->v_dim, config->k_dim);
     }
     return true;
 }
@@ -121,7 +121,7 @@ static void *repeat_keys(const void *column, size_t rows, size_t keys, size_t si
     unsigned char *out =
         keys != 0 && rows > (SIZE_MAX - 1) / size / keys ? NULL : malloc(rows * keys * size + 1);
     if (out == NULL) {
-        fail_memory();
+        failure_memory();
         return NULL;
     }
     for (size_t i = 0; i < rows * keys; i++) {
@@ -137,7 +137,7 @@ static void *mask_values(const struct npy *npy, bool keeps, size_t keys, bool *e
     if (!keeps) {
         values = npy_floats(npy);
     } else if ((values = malloc(npy->count + 1)) == NULL) {
-        fail_memory();
+        failure_memory();
     }
     for (size_t i = 0; values != NULL && keeps && i < npy->count; i++) {
         ((uint8_t *)values)[i] = *npy_element(npy, i);
@@ -158,18 +158,18 @@ static bool use_mask(const char *path, const struct npy *npy, const size_t full[
     bool keeps = npy->element.kind == ELEMENT_BOOL ||
                  (npy->element.kind == ELEMENT_UNSIGNED && npy->element.size == 1);
     if (!keeps && npy->element.kind != ELEMENT_FLOAT) {
-        return fail("%s: %s values make no mask: bool or uint8 keeps where nonzero, a float is "
-                    "added",
-                    path, npy_type_text(npy).text);
+        return failure("%s: %s values make no mask: bool or uint8 keeps where nonzero, a float is "
+                       "added",
+                       path, npy_type_text(npy).text);
     }
     if (!broadcast(&npy->shape, full, strides)) {
-        return fail("%s: shape %s does not broadcast to (batch, heads, q_len, kv_len) = %s", path,
-                    shape_text(&npy->shape).text,
-                    shape_text(&(struct shape){4, {full[0], full[1], full[2], full[3]}}).text);
+        return failure("%s: shape %s does not broadcast to (batch, heads, q_len, kv_len) = %s",
+                       path, shape_text(&npy->shape).text,
+                       shape_text(&(struct shape){4, {full[0], full[1], full[2], full[3]}}).text);
     }
     if (keeps ? inputs->keep != NULL : inputs->bias != NULL) {
-        return fail("%s: a second mask that %s: give one of bool or uint8 and one of floats", path,
-                    keeps ? "keeps" : "is added");
+        return failure("%s: a second mask that %s: give one of bool or uint8 and one of floats",
+                       path, keeps ? "keeps" : "is added");
     }
     bool expanded;
     void *values = mask_values(npy, keeps, full[3], &expanded);
@@ -214,24 +214,24 @@ static bool use_kv_lengths(const char *path, const struct npy *npy, struct input
     size_t batch = inputs->args.batch;
     bool is_signed = npy->element.kind == ELEMENT_SIGNED;
     if (!is_signed && npy->element.kind != ELEMENT_UNSIGNED) {
-        return fail("%s: %s values, where integers are needed", path, npy_type_text(npy).text);
+        return failure("%s: %s values, where integers are needed", path, npy_type_text(npy).text);
     }
     if (npy->shape.rank > 1 || npy->count != batch) {
-        return fail("%s: shape %s is not (batch,) = (%zu,)", path, shape_text(&npy->shape).text,
-                    batch);
+        return failure("%s: shape %s is not (batch,) = (%zu,)", path, shape_text(&npy->shape).text,
+                       batch);
     }
     inputs->kv_lengths = calloc(batch + 1, sizeof *inputs->kv_lengths);
     if (inputs->kv_lengths == NULL) {
-        return fail_memory();
+        return failure_memory();
     }
     for (size_t i = 0; i < batch; i++) {
         uint64_t bits = element_bits(&npy->element, npy_element(npy, i));
         if (is_signed && bits > INT64_MAX) {
-            return fail("%s: length %zu is negative (%lld)", path, i, (long long)bits);
+            return failure("%s: length %zu is negative (%lld)", path, i, (long long)bits);
         }
         if (bits > inputs->args.kv_len) {
-            return fail("%s: length %zu is %llu, beyond the %zu keys there are", path, i,
-                        (unsigned long long)bits, inputs->args.kv_len);
+            return failure("%s: length %zu is %llu, beyond the %zu keys there are", path, i,
+                           (unsigned long long)bits, inputs->args.kv_len);
         }
         inputs->kv_lengths[i] = (size_t)bits;
     }
@@ -257,7 +257,7 @@ static bool load_slopes(const char *path, size_t n_heads, struct inputs *inputs)
             inputs->slopes[i] = alibi_slope(i, n_heads);
         }
         inputs->mask.alibi_slopes = inputs->slopes;
-        return inputs->slopes != NULL || fail_memory();
+        return inputs->slopes != NULL || failure_memory();
     }
     struct npy npy;
     if (!npy_load(path, &npy)) {
@@ -265,8 +265,8 @@ static bool load_slopes(const char *path, size_t n_heads, struct inputs *inputs)
     }
     bool good = floats_wanted(path, &npy);
     if (good && (npy.shape.rank != 1 || npy.count != n_heads)) {
-        good = fail("%s: shape %s is not (heads,) = (%zu,)", path, shape_text(&npy.shape).text,
-                    n_heads);
+        good = failure("%s: shape %s is not (heads,) = (%zu,)", path, shape_text(&npy.shape).text,
+                       n_heads);
     }
     if (good) {
         inputs->slopes = npy_floats(&npy);

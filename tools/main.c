@@ -27,7 +27,7 @@ static bool dispatch(char **argv) {
     } commands[] = {{"run", command_run}, {"check", command_check}, {"info", command_info}};
     const char *name = argv[0] == NULL ? NULL : argv[1];
     if (name == NULL) {
-        return fail_usage("no command given: run, check or info (mha --help says more)");
+        return failure_usage("no command given: run, check or info (mha --help says more)");
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         fputs(usage, stdout);
@@ -42,14 +42,14 @@ static bool dispatch(char **argv) {
             return commands[i].run(argv + 2);
         }
     }
-    return fail_usage("unknown command '%s': run, check or info (mha --help says more)", name);
+    return failure_usage("unknown command '%s': run, check or info (mha --help says more)", name);
 }
 
 int main(int argc, char **argv) {
     (void)argc;
     bool good = dispatch(argv);
     if (good && (fflush(stdout) != 0 || ferror(stdout))) {
-        good = fail("standard output: %s", strerror(errno));
+        good = failure("standard output: %s", strerror(errno));
     }
     if (!good) {
         fprintf(stderr, "mha: %s\n", failure_message());

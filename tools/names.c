@@ -178,7 +178,7 @@ static bool add(struct matches *matches, const struct match *match) {
         size_t capacity = 2 * matches->capacity + 64;
         struct match *grown = realloc(matches->match, capacity * sizeof *grown);
         if (grown == NULL) {
-            return fail_memory();
+            return failure_memory();
         }
         matches->match = grown;
         matches->capacity = capacity;
@@ -281,7 +281,7 @@ static bool fail_list(const char *path, const char *what, const struct list *lis
     if (list->left_off > 0) {
         snprintf(more, sizeof more, " and %zu more", list->left_off);
     }
-    return fail("%s: %s: %s%s", path, what, list->n > 0 ? list->text : "(none)", more);
+    return failure("%s: %s: %s%s", path, what, list->n > 0 ? list->text : "(none)", more);
 }
 
 static bool fail_none(const struct safetensors *file, const char *prefix) {
@@ -323,12 +323,12 @@ static bool fail_several(const struct safetensors *file, const struct matches *m
 static bool fail_missing(const struct safetensors *file, const struct match *match) {
     for (size_t i = 0; i < ROLES; i++) {
         if (match->scheme->weight[i] != NULL && match->found.weight[i] == NULL) {
-            return fail("%s: tensor '%.*s%s' is missing (by the names of %s)", file->path,
-                        (int)match->length, match->name, match->scheme->weight[i],
-                        match->scheme->name);
+            return failure("%s: tensor '%.*s%s' is missing (by the names of %s)", file->path,
+                           (int)match->length, match->name, match->scheme->weight[i],
+                           match->scheme->name);
         }
     }
-    return fail("%s: no weights", file->path); /* not reached: something is missing */
+    return failure("%s: no weights", file->path); /* not reached: something is missing */
 }
 
 /* The match to use or to speak of, from those that were kept; NULL for none. */
@@ -357,8 +357,8 @@ static bool choose(const struct safetensors *file, const char *prefix, const str
     for (size_t i = 0; i < 2; i++) {
         const char *refused = best->scheme->refused[i];
         if (refused != NULL && lookup(file, best->name, best->length, refused, false) != NULL) {
-            return fail("%s: the layer has '%.*s%s', which is not supported", file->path,
-                        (int)best->length, best->name, refused);
+            return failure("%s: the layer has '%.*s%s', which is not supported", file->path,
+                           (int)best->length, best->name, refused);
         }
     }
     *names = best->found;

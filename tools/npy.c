@@ -36,10 +36,10 @@ static bool read_growing(FILE *stream, const char *name, size_t want, unsigned c
         bytes = grown;
     }
     if (bytes == NULL) {
-        return fail_memory();
+        return failure_memory();
     }
     if (ferror(stream)) {
-        fail("%s: %s", name, strerror(errno));
+        failure("%s: %s", name, strerror(errno));
         free(bytes);
         return false;
     }
@@ -157,7 +157,7 @@ static bool parse_header(struct cursor c, const char *name, struct npy *npy) {
         if (good && strcmp(key, "descr") == 0) {
             field = DESCR;
             if (!take_string(&c, descr, sizeof descr)) {
-                return fail("%s: its 'descr' is not the name of a plain type", name);
+                return failure("%s: its 'descr' is not the name of a plain type", name);
             }
         } else if (good && strcmp(key, "fortran_order") == 0) {
             field = ORDER;
@@ -166,7 +166,8 @@ static bool parse_header(struct cursor c, const char *name, struct npy *npy) {
         } else if (good && strcmp(key, "shape") == 0) {
             field = SHAPE;
             if (!take_shape(&c, &npy->shape)) {
-                return fail("%s: its 'shape' is not a tuple of at most %zu sizes", name, MAX_RANK);
+                return failure("%s: its 'shape' is not a tuple of at most %zu sizes", name,
+                               MAX_RANK);
             }
         }
         good = good && field != 0 && (seen & field) == 0;
@@ -175,14 +176,14 @@ static bool parse_header(struct cursor c, const char *name, struct npy *npy) {
     }
     skip_space(&c);
     if (!good || c.at != c.end || seen != (DESCR | ORDER | SHAPE)) {
-        return fail("%s: not a .npy file: its header is not a dict of descr, fortran_order "
-                    "and shape",
-                    name);
+        return failure("%s: not a .npy file: its header is not a dict of descr, fortran_order "
+                       "and shape",
+                       name);
     }
     if (!parse_descr(descr, &npy->element)) {
-        return fail("%s: arrays of type '%s' can't be read (float16, float32, float64, bool and "
-                    "integers can)",
-                    name, descr);
+        return failure("%s: arrays of type '%s' can't be read (float16, float32, float64, bool and "
+                       "integers can)",
+                       name, descr);
     }
     return true;
 }
@@ -194,29 +195,29 @@ static bool read_header(FILE *stream, const char *name, struct npy *npy) {
     unsigned char start[12];
     size_t have = fread(start, 1, 8, stream);
     if (ferror(stream)) {
-        return fail("%s: %s", name, strerror(errno));
+        return failure("%s: %s", name, strerror(errno));
     }
     if (memcmp(start, magic, have < sizeof magic ? have : sizeof magic) != 0 || have == 0) {
-        return fail("%s: not a .npy file (it does not begin with \\x93NUMPY)", name);
+        return failure("%s: not a .npy file (it does not begin with \\x93NUMPY)", name);
     }
     if (have < 8) {
-        return fail("%s: truncated within the header (%zu bytes)", name, have);
+        return failure("%s: truncated within the header (%zu bytes)", name, have);
     }
     unsigned major = start[6];
     unsigned minor = start[7];
     if (major < 1 || major > 3 || minor != 0) {
-        return fail("%s: .npy version %u.%u can't be read (1.0, 2.0 and 3.0 can)", name, major,
-                    minor);
+        return failure("%s: .npy version %u.%u can't be read (1.0, 2.0 and 3.0 can)", name, major,
+                       minor);
     }
     struct element length_type = {ELEMENT_UNSIGNED, major == 1 ? 2 : 4, false};
     have += fread(start + 8, 1, length_type.size, stream);
     if (have < 8 + length_type.size) {
-        return fail("%s: truncated within the header (%zu bytes)", name, have);
+        return failure("%s: truncated within the header (%zu bytes)", name, have);
     }
     size_t length = (size_t)element_bits(&length_type, start + 8);
     if (length > MAX_HEADER) {
-        return fail("%s: a header of %zu bytes is refused (the limit is %zu)", name, length,
-                    MAX_HEADER);
+        return failure("%s: a header of %zu bytes is refused (the limit is %zu)", name, length,
+                       MAX_HEADER);
     }
     unsigned char *header;
     size_t got;
@@ -225,8 +226,8 @@ static bool read_header(FILE *stream, const char *name, struct npy *npy) {
     }
     bool good;
     if (got < length) {
-        good = fail("%s: truncated within the header (%zu bytes; the header ends at %zu)", name,
-                    have + got, have + length);
+        good = failure("%s: truncated within the header (%zu bytes; the header ends at %zu)", name,
+                       have + got, have + length);
     } else {
         struct cursor cursor = {(const char *)header, (const char *)header + length};
         good = parse_header(cursor, name, npy);
@@ -239,18 +240,19 @@ static bool read_data(FILE *stream, const char *name, struct npy *npy) {
     struct shape_text shape = shape_text(&npy->shape);
     size_t want;
     if (!shape_bytes(&npy->shape, npy->element.size, &want)) {
-        return fail("%s: shape %s is too large", name, shape.text);
+        return failure("%s: shape %s is too large", name, shape.text);
     }
     size_t have;
     if (!read_growing(stream, name, want, &npy->bytes, &have)) {
         return false;
     }
     if (have < want) {
-        return fail("%s: truncated: shape %s needs %zu bytes of data, the file has %zu", name,
-                    shape.text, want, have);
+        return failure("%s: truncated: shape %s needs %zu bytes of data, the file has %zu", name,
+                       shape.text, want, have);
     }
     if (fgetc(stream) != EOF) {
-        return fail("%s: more data than the %zu bytes that shape %s needs", name, want, shape.text);
+        return failure("%s: more data than the %zu bytes that shape %s needs", name, want,
+                       shape.text);
     }
     npy->count = want / npy->element.size;
     return true;
@@ -269,7 +271,7 @@ bool npy_load(const char *path, struct npy *npy) {
     *npy = (struct npy){0};
     FILE *stream = fopen(path, "rb");
     if (stream == NULL) {
-        return fail("%s: %s", path, strerror(errno));
+        return failure("%s: %s", path, strerror(errno));
     }
     bool good = npy_read(stream, path, npy);
     fclose(stream);
@@ -316,7 +318,7 @@ float *npy_floats(const struct npy *npy) {
     float *out =
         npy->count > SIZE_MAX / sizeof *out ? NULL : malloc((npy->count + 1) * sizeof *out);
     if (out == NULL) {
-        fail_memory();
+        failure_memory();
         return NULL;
     }
     for (size_t i = 0; i < npy->count; i++) {

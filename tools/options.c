@@ -24,28 +24,28 @@ bool options_parse(char **arguments, struct option *options, size_t n_options) {
     for (char **next = arguments; *next != NULL; next++) {
         const char *argument = *next;
         if (strncmp(argument, "--", 2) != 0) {
-            return fail_usage("unexpected argument '%s' (options begin with --)", argument);
+            return failure_usage("unexpected argument '%s' (options begin with --)", argument);
         }
         const char *name = argument + 2;
         size_t length = strcspn(name, "=");
         const char *value = name[length] == '=' ? name + length + 1 : NULL;
         struct option *option = find(name, length, options, n_options);
         if (option == NULL) {
-            return fail_usage("unknown option '--%.*s' (--help lists them)", (int)length, name);
+            return failure_usage("unknown option '--%.*s' (--help lists them)", (int)length, name);
         }
         if (option->count == (option->kind == OPTION_TWICE ? 2 : 1)) {
-            return fail_usage("--%s is given %s", option->name,
-                              option->kind == OPTION_TWICE ? "more than twice" : "twice");
+            return failure_usage("--%s is given %s", option->name,
+                                 option->kind == OPTION_TWICE ? "more than twice" : "twice");
         }
         if (option->kind == OPTION_FLAG && value != NULL) {
-            return fail_usage("--%s takes no value", option->name);
+            return failure_usage("--%s takes no value", option->name);
         }
         if (option->kind == OPTION_VALUE || option->kind == OPTION_TWICE) {
             if (value == NULL && next[1] != NULL && strncmp(next[1], "--", 2) != 0) {
                 value = *++next;
             }
             if (value == NULL || *value == '\0') {
-                return fail_usage("--%s needs a value", option->name);
+                return failure_usage("--%s needs a value", option->name);
             }
         }
         option->value[option->count++] = value;
@@ -66,8 +66,8 @@ bool option_size(const struct option *option, size_t least, size_t *out) {
         value = 10 * value + digit;
     }
     if (!good || value < least) {
-        return fail_usage("--%s '%s' is not a whole number from %zu to %zu", option->name, text,
-                          least, SIZE_MAX);
+        return failure_usage("--%s '%s' is not a whole number from %zu to %zu", option->name, text,
+                             least, SIZE_MAX);
     }
     *out = value;
     return true;
@@ -82,7 +82,7 @@ bool option_int64(const struct option *option, int64_t *out) {
     errno = 0;
     long long value = strtoll(text, NULL, 10);
     if (*digits == '\0' || digits[strspn(digits, "0123456789")] != '\0' || errno != 0) {
-        return fail_usage("--%s '%s' is not a whole number", option->name, text);
+        return failure_usage("--%s '%s' is not a whole number", option->name, text);
     }
     *out = value;
     return true;
@@ -96,7 +96,7 @@ bool option_double(const struct option *option, double *out) {
     char *end;
     double value = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(value)) {
-        return fail_usage("--%s '%s' is not a finite number", option->name, text);
+        return failure_usage("--%s '%s' is not a finite number", option->name, text);
     }
     *out = value;
     return true;

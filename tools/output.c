@@ -16,7 +16,7 @@
 #include "failure.h"
 
 static bool fail_errno(const struct output *output) {
-    return fail("%s: %s", output->path, strerror(errno));
+    return failure("%s: %s", output->path, strerror(errno));
 }
 
 /* ---- Signals -------------------------------------------------------------- */
@@ -200,7 +200,7 @@ static bool back_up(struct output *output) {
         return errno == ENOENT || fail_errno(output);
     }
     if (!S_ISREG(status.st_mode)) {
-        return fail("%s: no longer a regular file", output->path);
+        return failure("%s: no longer a regular file", output->path);
     }
     int descriptor = create_beside(output->target, 0600, &output->backup);
     if (descriptor < 0) {
@@ -264,7 +264,7 @@ bool outputs_commit(struct output *outputs, size_t n) {
         for (size_t j = 0; j < i; j++) {
             if (outputs[i].target != NULL && outputs[j].target != NULL &&
                 strcmp(outputs[i].target, outputs[j].target) == 0) {
-                return fail("%s: asked to hold two outputs", outputs[i].path);
+                return failure("%s: asked to hold two outputs", outputs[i].path);
             }
         }
     }

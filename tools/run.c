@@ -40,7 +40,7 @@ struct run {
 };
 
 static bool fail_library(const char *prefix, const char *separator) {
-    return fail("%s%s%s", prefix, separator, mha_error_message());
+    return failure("%s%s%s", prefix, separator, mha_error_message());
 }
 
 static bool load(struct run *run) {
@@ -88,13 +88,13 @@ static bool load_expected(struct run *run) {
         return false;
     }
     if (run->expected.element.kind != ELEMENT_FLOAT) {
-        return fail("%s: %s values, where floats are needed", path,
-                    npy_type_text(&run->expected).text);
+        return failure("%s: %s values, where floats are needed", path,
+                       npy_type_text(&run->expected).text);
     }
     const struct shape *output = &run->results[OUTPUT].shape;
     return shape_equal(&run->expected.shape, output) ||
-           fail("%s: shape %s is not the output's %s", path, shape_text(&run->expected.shape).text,
-                shape_text(output).text);
+           failure("%s: shape %s is not the output's %s", path,
+                   shape_text(&run->expected.shape).text, shape_text(output).text);
 }
 
 /* Places for the results, in memory and on the disk. */
@@ -109,7 +109,8 @@ static bool prepare(struct run *run) {
             result->values = malloc(bytes + 1);
         }
         if (result->values == NULL) {
-            return fail("out of memory for an array of shape %s", shape_text(&result->shape).text);
+            return failure("out of memory for an array of shape %s",
+                           shape_text(&result->shape).text);
         }
         if (result->path != NULL && !output_open(&run->files[i], result->path)) {
             return false;
@@ -141,7 +142,7 @@ static bool write_results(struct run *run) {
             continue;
         }
         if (!npy_write(run->files[i].stream, &result->shape, result->values)) {
-            return fail("%s: %s", result->path, strerror(errno));
+            return failure("%s: %s", result->path, strerror(errno));
         }
         if (!output_finish(&run->files[i])) {
             return false;
@@ -194,8 +195,8 @@ static bool judge(const struct run *run, FILE *to) {
     fprintf(to, "difference  %.3g at most (element %zu), %.3g of the largest |expected|, %.6g\n",
             found.largest, found.index, found.relative, found.scale);
     return asked->tolerance_text == NULL || found.relative <= asked->tolerance ||
-           fail("%s: the output differs by %.3g of the largest |expected|, more than %s",
-                asked->expect, found.relative, asked->tolerance_text);
+           failure("%s: the output differs by %.3g of the largest |expected|, more than %s",
+                   asked->expect, found.relative, asked->tolerance_text);
 }
 
 static void release(struct run *run) {

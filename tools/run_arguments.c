@@ -93,18 +93,18 @@ static bool read_choices(const struct option *o, struct run_arguments *run) {
         } else if (strcmp(causal, "top-left") == 0) {
             run->causal = MHA_CAUSAL_TOP_LEFT;
         } else {
-            return fail_usage("--causal '%s' is neither top-left nor bottom-right", causal);
+            return failure_usage("--causal '%s' is neither top-left nor bottom-right", causal);
         }
     }
     const char *rows = o[MASKED_ROWS].value[0];
     if (rows != NULL && strcmp(rows, "uniform") == 0) {
         run->masked_rows = MHA_MASKED_ROWS_UNIFORM;
     } else if (rows != NULL && strcmp(rows, "zero") != 0) {
-        return fail_usage("--masked-rows '%s' is neither zero nor uniform", rows);
+        return failure_usage("--masked-rows '%s' is neither zero nor uniform", rows);
     }
     const char *isa = o[ISA].value[0];
     if (isa != NULL && mha_isa_from_name(isa, &run->context.isa) != MHA_OK) {
-        return fail_usage("--isa: %s", mha_error_message());
+        return failure_usage("--isa: %s", mha_error_message());
     }
     return true;
 }
@@ -120,10 +120,10 @@ static bool read_numbers(const struct option *o, struct run_arguments *run) {
     }
     float scale = (float)run->scale;
     if (o[SCALE].count > 0 && (scale == 0 || !isfinite(scale))) {
-        return fail_usage("--scale '%s' is %g as a float", o[SCALE].value[0], (double)scale);
+        return failure_usage("--scale '%s' is %g as a float", o[SCALE].value[0], (double)scale);
     }
     if (run->tolerance < 0) {
-        return fail_usage("--tolerance '%s' is negative", o[TOLERANCE].value[0]);
+        return failure_usage("--tolerance '%s' is negative", o[TOLERANCE].value[0]);
     }
     return true;
 }
@@ -132,14 +132,14 @@ static bool check_presence(const struct option *o) {
     static const int required[] = {WEIGHTS, HEADS, QUERY};
     for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
         if (o[required[i]].count == 0) {
-            return fail_usage("--%s is needed (mha run --help says more)", o[required[i]].name);
+            return failure_usage("--%s is needed (mha run --help says more)", o[required[i]].name);
         }
     }
     if (o[OUTPUT].count + o[ATTENTION].count + o[EXPECT].count == 0) {
-        return fail_usage("--output is needed (or --attention, or --expect)");
+        return failure_usage("--output is needed (or --attention, or --expect)");
     }
     if (o[TOLERANCE].count > 0 && o[EXPECT].count == 0) {
-        return fail_usage("--tolerance needs --expect");
+        return failure_usage("--tolerance needs --expect");
     }
     return true;
 }

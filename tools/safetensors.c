@@ -25,10 +25,10 @@ static bool read_at(const struct safetensors *file, void *out, size_t size, uint
     while (have < size) {
         ssize_t n = pread(file->fd, (char *)out + have, size - have, (off_t)(offset + have));
         if (n == 0) {
-            return fail("%s: the file became shorter while it was read", file->path);
+            return failure("%s: the file became shorter while it was read", file->path);
         }
         if (n < 0 && errno != EINTR) {
-            return fail("%s: %s", file->path, strerror(errno));
+            return failure("%s: %s", file->path, strerror(errno));
         }
         have += n > 0 ? (size_t)n : 0;
     }
@@ -50,12 +50,12 @@ static int by_name(const void *left, const void *right) {
 /* Type, shape and offsets of one tensor agree, and are within the data. */
 static bool check_tensor(const char *path, const struct tensor *tensor, uint64_t data_size) {
     if (tensor->begin > tensor->end) {
-        return fail("%s: tensor '%s' begins at %" PRIu64 " and ends before, at %" PRIu64, path,
-                    tensor->name, tensor->begin, tensor->end);
+        return failure("%s: tensor '%s' begins at %" PRIu64 " and ends before, at %" PRIu64, path,
+                       tensor->name, tensor->begin, tensor->end);
     }
     if (tensor->end > data_size) {
-        return fail("%s: tensor '%s' ends at byte %" PRIu64 " of the data, which has %" PRIu64,
-                    path, tensor->name, tensor->end, data_size);
+        return failure("%s: tensor '%s' ends at byte %" PRIu64 " of the data, which has %" PRIu64,
+                       path, tensor->name, tensor->end, data_size);
     }
     if (tensor->element.size == 0) {
         return true; /* a type from the future: nothing to hold its length against */
@@ -63,14 +63,14 @@ static bool check_tensor(const char *path, const struct tensor *tensor, uint64_t
     struct shape_text shape = shape_text(&tensor->shape);
     size_t bytes;
     if (!shape_bytes(&tensor->shape, tensor->element.size, &bytes)) {
-        return fail("%s: tensor '%s' has a shape too large to be true, %s", path, tensor->name,
-                    shape.text);
+        return failure("%s: tensor '%s' has a shape too large to be true, %s", path, tensor->name,
+                       shape.text);
     }
     if (bytes != tensor->end - tensor->begin) {
-        return fail("%s: tensor '%s', %s of shape %s, needs %zu bytes, but its offsets are "
-                    "%" PRIu64 " to %" PRIu64,
-                    path, tensor->name, tensor->dtype, shape.text, bytes, tensor->begin,
-                    tensor->end);
+        return failure("%s: tensor '%s', %s of shape %s, needs %zu bytes, but its offsets are "
+                       "%" PRIu64 " to %" PRIu64,
+                       path, tensor->name, tensor->dtype, shape.text, bytes, tensor->begin,
+                       tensor->end);
     }
     return true;
 }
@@ -82,18 +82,18 @@ static bool check_tiling(struct safetensors *file, uint64_t data_size) {
     for (size_t i = 0; i < file->count; i++) {
         const struct tensor *tensor = &file->tensors[i];
         if (tensor->begin < at) {
-            return fail("%s: tensors '%s' and '%s' overlap", file->path, file->tensors[i - 1].name,
-                        tensor->name);
+            return failure("%s: tensors '%s' and '%s' overlap", file->path,
+                           file->tensors[i - 1].name, tensor->name);
         }
         if (tensor->begin > at) {
-            return fail("%s: a hole in the data: no tensor has bytes %" PRIu64 " to %" PRIu64,
-                        file->path, at, tensor->begin);
+            return failure("%s: a hole in the data: no tensor has bytes %" PRIu64 " to %" PRIu64,
+                           file->path, at, tensor->begin);
         }
         at = tensor->end;
     }
     if (at != data_size) {
-        return fail("%s: the tensors end at byte %" PRIu64 " of the data, which has %" PRIu64,
-                    file->path, at, data_size);
+        return failure("%s: the tensors end at byte %" PRIu64 " of the data, which has %" PRIu64,
+                       file->path, at, data_size);
     }
     return true;
 }
@@ -102,8 +102,8 @@ static bool check_names(struct safetensors *file) {
     qsort(file->tensors, file->count, sizeof *file->tensors, by_name);
     for (size_t i = 1; i < file->count; i++) {
         if (by_name(&file->tensors[i - 1], &file->tensors[i]) == 0) {
-            return fail("%s: the name '%s' stands twice in the header", file->path,
-                        file->tensors[i].name);
+            return failure("%s: the name '%s' stands twice in the header", file->path,
+                           file->tensors[i].name);
         }
     }
     return true;
@@ -112,25 +112,25 @@ static bool check_names(struct safetensors *file) {
 static bool read_header(struct safetensors *file, uint64_t file_size) {
     unsigned char start[8];
     if (file_size < sizeof start) {
-        return fail("%s: not a safetensors file: %" PRIu64 " bytes are too short", file->path,
-                    file_size);
+        return failure("%s: not a safetensors file: %" PRIu64 " bytes are too short", file->path,
+                       file_size);
     }
     if (!read_at(file, start, sizeof start, 0)) {
         return false;
     }
     uint64_t length = element_bits(&(struct element){ELEMENT_UNSIGNED, 8, false}, start);
     if (length > file_size - sizeof start) {
-        return fail("%s: not a safetensors file, or truncated: its header would have %" PRIu64
-                    " bytes, the file has %" PRIu64,
-                    file->path, length, file_size);
+        return failure("%s: not a safetensors file, or truncated: its header would have %" PRIu64
+                       " bytes, the file has %" PRIu64,
+                       file->path, length, file_size);
     }
     if (length > MAX_HEADER) {
-        return fail("%s: a header of %" PRIu64 " bytes is refused (the limit is %" PRIu64 ")",
-                    file->path, length, MAX_HEADER);
+        return failure("%s: a header of %" PRIu64 " bytes is refused (the limit is %" PRIu64 ")",
+                       file->path, length, MAX_HEADER);
     }
     file->header = malloc((size_t)length + 1);
     if (file->header == NULL) {
-        return fail_memory();
+        return failure_memory();
     }
     file->data_start = sizeof start + length;
     return read_at(file, file->header, (size_t)length, sizeof start) &&
@@ -142,10 +142,11 @@ static bool open_and_check(struct safetensors *file) {
     struct stat status;
     file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
     if (file->fd < 0 || fstat(file->fd, &status) != 0) {
-        return fail("%s: %s", file->path, strerror(errno));
+        return failure("%s: %s", file->path, strerror(errno));
     }
     if (!S_ISREG(status.st_mode)) {
-        return fail("%s: not a regular file (weights are read from where they stand)", file->path);
+        return failure("%s: not a regular file (weights are read from where they stand)",
+                       file->path);
     }
     uint64_t file_size = (uint64_t)status.st_size;
     if (!read_header(file, file_size)) {
@@ -201,14 +202,14 @@ const struct tensor *safetensors_find(const struct safetensors *file, const char
 float *safetensors_floats(const struct safetensors *file, const struct tensor *tensor) {
     const struct element *element = &tensor->element;
     if (element->kind != ELEMENT_FLOAT && element->kind != ELEMENT_BFLOAT16) {
-        fail("%s: tensor '%s' is of type %s; F32, F16, BF16 and F64 can be used", file->path,
-             tensor->name, tensor->dtype);
+        failure("%s: tensor '%s' is of type %s; F32, F16, BF16 and F64 can be used", file->path,
+                tensor->name, tensor->dtype);
         return NULL;
     }
     uint64_t count = (tensor->end - tensor->begin) / element->size;
     float *out = count >= SIZE_MAX / sizeof *out ? NULL : malloc(((size_t)count + 1) * sizeof *out);
     if (out == NULL) {
-        fail_memory();
+        failure_memory();
         return NULL;
     }
     unsigned char chunk[8192];

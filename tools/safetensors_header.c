@@ -26,7 +26,7 @@ struct walk {
 };
 
 static bool malformed(const struct walk *w, const char *what) {
-    return fail("%s: malformed header: %s at byte %zu", w->path, what, w->at);
+    return failure("%s: malformed header: %s at byte %zu", w->path, what, w->at);
 }
 
 static void skip_space(struct walk *w) {
@@ -242,17 +242,18 @@ static bool take_tensor(struct walk *w, struct tensor *tensor) {
             tensor->end = offsets[1];
         }
         if (!good || field == 0 || (seen & field) != 0) {
-            return fail("%s: malformed header: tensor '%s' has a wrong %s", w->path, tensor->name,
-                        field == DTYPE     ? "dtype (a string)"
-                        : field == SHAPE   ? "shape (an array of at most 8 sizes)"
-                        : field == OFFSETS ? "data_offsets (an array of 2 numbers)"
-                                           : "field");
+            return failure("%s: malformed header: tensor '%s' has a wrong %s", w->path,
+                           tensor->name,
+                           field == DTYPE     ? "dtype (a string)"
+                           : field == SHAPE   ? "shape (an array of at most 8 sizes)"
+                           : field == OFFSETS ? "data_offsets (an array of 2 numbers)"
+                                              : "field");
         }
         seen |= field;
     }
     if (!take(w, '}') || seen != (DTYPE | SHAPE | OFFSETS)) {
-        return fail("%s: malformed header: tensor '%s' needs dtype, shape and data_offsets",
-                    w->path, tensor->name);
+        return failure("%s: malformed header: tensor '%s' needs dtype, shape and data_offsets",
+                       w->path, tensor->name);
     }
     tensor->element = element_of_dtype(tensor->dtype);
     return true;
@@ -323,13 +324,13 @@ bool safetensors_parse_header(const char *path, char *header, size_t length,
     *tensors = NULL;
     *count = 0;
     if (nested_too_deep(header, length)) {
-        return fail("%s: malformed header: brackets more than 3 deep", path);
+        return failure("%s: malformed header: brackets more than 3 deep", path);
     }
     jsmn_parser parser;
     jsmn_init(&parser);
     int tokens = jsmn_parse(&parser, header, length, NULL, 0);
     if (tokens <= 0) {
-        return fail("%s: malformed header: not JSON", path);
+        return failure("%s: malformed header: not JSON", path);
     }
     size_t capacity = (size_t)tokens / 10 + 1; /* a tensor has at least 10 tokens */
     jsmntok_t *token = calloc((size_t)tokens, sizeof *token);
@@ -337,9 +338,9 @@ bool safetensors_parse_header(const char *path, char *header, size_t length,
     bool good = false;
     jsmn_init(&parser);
     if (token == NULL || *tensors == NULL) {
-        fail_memory();
+        failure_memory();
     } else if (jsmn_parse(&parser, header, length, token, (unsigned)tokens) != tokens) {
-        fail("%s: malformed header: not JSON", path);
+        failure("%s: malformed header: not JSON", path);
     } else {
         struct walk walk = {path, header, length, 0, token, token + parser.toknext};
         good = take_header(&walk, *tensors, capacity, count);

@@ -29,8 +29,8 @@ static bool weight_shape(const struct loader *l, const struct tensor *tensor, si
                          size_t *columns) {
     const struct shape *shape = &tensor->shape;
     if (shape->rank != 2 || shape->dim[0] == 0 || shape->dim[1] == 0) {
-        return fail("%s: tensor '%s' has shape %s; a weight has two dimensions, not 0",
-                    l->file->path, tensor->name, shape_text(shape).text);
+        return failure("%s: tensor '%s' has shape %s; a weight has two dimensions, not 0",
+                       l->file->path, tensor->name, shape_text(shape).text);
     }
     *rows = shape->dim[l->names->transposed ? 1 : 0];
     *columns = shape->dim[l->names->transposed ? 0 : 1];
@@ -40,8 +40,8 @@ static bool weight_shape(const struct loader *l, const struct tensor *tensor, si
 static bool fail_shape(const struct loader *l, size_t role, const char *what, size_t is,
                        size_t should) {
     const struct tensor *tensor = l->names->weight[role];
-    return fail("%s: tensor '%s' of shape %s has %s %zu, not %zu", l->file->path, tensor->name,
-                shape_text(&tensor->shape).text, what, is, should);
+    return failure("%s: tensor '%s' of shape %s has %s %zu, not %zu", l->file->path, tensor->name,
+                   shape_text(&tensor->shape).text, what, is, should);
 }
 
 /* One tensor with the rows of q, k and v. All heads have the same width. */
@@ -52,15 +52,15 @@ static bool split_packed(struct loader *l, size_t n_heads, size_t n_kv_heads) {
         return false;
     }
     if (n_heads == n_kv_heads && rows % 3 == 0 && rows / 3 % n_heads != 0) {
-        return fail("%s: %zu heads do not divide the %zu rows of each of q, k and v in tensor '%s' "
-                    "of shape %s",
-                    l->file->path, n_heads, rows / 3, tensor->name,
-                    shape_text(&tensor->shape).text);
+        return failure(
+            "%s: %zu heads do not divide the %zu rows of each of q, k and v in tensor '%s' "
+            "of shape %s",
+            l->file->path, n_heads, rows / 3, tensor->name, shape_text(&tensor->shape).text);
     }
     bool divides =
         n_heads <= rows && n_kv_heads <= rows / 2 && rows % (n_heads + 2 * n_kv_heads) == 0;
     if (!divides) {
-        return fail(
+        return failure(
             "%s: tensor '%s' of shape %s can't be cut into %zu query, %zu key and %zu value "
             "heads of one width",
             l->file->path, tensor->name, shape_text(&tensor->shape).text, n_heads, n_kv_heads,
@@ -96,21 +96,21 @@ static bool read_config(struct loader *l, size_t n_heads, size_t n_kv_heads, mha
     const struct sizes *s = &l->sizes;
     const char *path = l->file->path;
     if (s->rows[ROLE_Q] % n_heads != 0) {
-        return fail("%s: %zu heads do not divide the %zu rows of tensor '%s' of shape %s", path,
-                    n_heads, s->rows[ROLE_Q], l->names->weight[ROLE_Q]->name,
-                    shape_text(&l->names->weight[ROLE_Q]->shape).text);
+        return failure("%s: %zu heads do not divide the %zu rows of tensor '%s' of shape %s", path,
+                       n_heads, s->rows[ROLE_Q], l->names->weight[ROLE_Q]->name,
+                       shape_text(&l->names->weight[ROLE_Q]->shape).text);
     }
     size_t head_dim = s->rows[ROLE_Q] / n_heads;
     if (s->rows[ROLE_K] % head_dim != 0 || s->rows[ROLE_K] / head_dim != n_kv_heads) {
         const struct tensor *k = l->names->weight[ROLE_K];
-        return fail("%s: tensor '%s' of shape %s is not %zu key/value heads of width %zu%s", path,
-                    k->name, shape_text(&k->shape).text, n_kv_heads, head_dim,
-                    s->rows[ROLE_K] % head_dim == 0 ? " (see --kv-heads)" : "");
+        return failure("%s: tensor '%s' of shape %s is not %zu key/value heads of width %zu%s",
+                       path, k->name, shape_text(&k->shape).text, n_kv_heads, head_dim,
+                       s->rows[ROLE_K] % head_dim == 0 ? " (see --kv-heads)" : "");
     }
     if (s->rows[ROLE_V] % n_kv_heads != 0) {
         const struct tensor *v = l->names->weight[ROLE_V];
-        return fail("%s: tensor '%s' of shape %s is not %zu key/value heads of any width", path,
-                    v->name, shape_text(&v->shape).text, n_kv_heads);
+        return failure("%s: tensor '%s' of shape %s is not %zu key/value heads of any width", path,
+                       v->name, shape_text(&v->shape).text, n_kv_heads);
     }
     size_t v_head_dim = s->rows[ROLE_V] / n_kv_heads;
     if (s->columns[ROLE_O] % n_heads != 0 || s->columns[ROLE_O] / n_heads != v_head_dim) {
@@ -138,8 +138,8 @@ static bool check_biases(const struct loader *l) {
             length = rows[ROLE_Q] + rows[ROLE_K] + rows[ROLE_V];
         }
         if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dim[0] != length)) {
-            return fail("%s: tensor '%s' has shape %s, not (%zu,)", l->file->path, bias->name,
-                        shape_text(&bias->shape).text, length);
+            return failure("%s: tensor '%s' has shape %s, not (%zu,)", l->file->path, bias->name,
+                           shape_text(&bias->shape).text, length);
         }
     }
     return true;
@@ -156,7 +156,7 @@ static float *read_weight(const struct loader *l, const struct tensor *tensor) {
     size_t in = tensor->shape.dim[0], out = tensor->shape.dim[1];
     float *turned = malloc(in * out * sizeof *turned); /* stored has the same size */
     if (turned == NULL) {
-        fail_memory();
+        failure_memory();
     }
     for (size_t o = 0; turned != NULL && o < out; o++) {
         for (size_t i = 0; i < in; i++) {

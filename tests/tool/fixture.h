@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the tests of the mha program share: a temporary folder per test, files of bytes,
+ * .npy and safetensors made from their formats' descriptions (not by the program's own
+ * code), and running the program.
+ */
+#ifndef MHA_TEST_TOOL_FIXTURE_H
+#define MHA_TEST_TOOL_FIXTURE_H
+
+#include "support.h"
+
+/* ---- The temporary folder -------------------------------------------------- */
+
+/* For tcase_add_checked_fixture: each test has its own, removed after it. */
+void scratch_setup(void);
+void scratch_teardown(void);
+
+/* The path of a file in it; one of 64 buffers in turn. */
+const char *in_scratch(const char *name);
+
+/* Files in it, hidden ones too. */
+size_t scratch_count(void);
+
+/* ---- Bytes ------------------------------------------------------------------ */
+
+struct bytes {
+    unsigned char *data;
+    size_t size;
+};
+
+void put(struct bytes *bytes, const void *data, size_t size);
+void put_text(struct bytes *bytes, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The low `size` bytes of a number, in either order. */
+void put_number(struct bytes *bytes, uint64_t number, size_t size, bool big_endian);
+void bytes_free(struct bytes *bytes);
+
+/* Writes the first `size` bytes of a file in the temporary folder; its path. */
+const char *write_bytes(const char *name, const struct bytes *bytes, size_t size);
+
+/* A whole file; data is NULL if it isn't there. The caller frees. */
+struct bytes read_bytes(const char *path);
+
+bool files_equal(const char *path, const struct bytes *bytes);
+
+/* ---- .npy -------------------------------------------------------------------- */
+
+/* Magic, version, length and header text, padded as the format says. */
+void put_npy_header(struct bytes *bytes, int version, const char *dict);
+
+/* A version 1.0 file of little-endian float32 in C order; shape as in "(2, 3)". */
+void put_npy_floats(struct bytes *bytes, const char *shape, const float *data, size_t count);
+
+const char *write_npy_floats(const char *name, const char *shape, const float *data, size_t count);
+
+/* ---- safetensors --------------------------------------------------------------- */
+
+/* A file being put together: JSON entries without the outer braces, and data. */
+struct tensors {
+    struct bytes json, data;
+};
+
+/* dtype "F32", "F16", "BF16" or "F64"; values are converted by cutting, so F16 and BF16
+ * want values that these can hold. shape as in "[2, 3]". */
+void add_tensor(struct tensors *tensors, const char *name, const char *dtype, const char *shape,
+                const float *values, size_t count);
+
+/* "{entries}" with its length before and the data after. */
+void put_safetensors(struct bytes *bytes, const char *json, size_t json_size, const void *data,
+                     size_t data_size);
+
+/* Writes and frees. */
+const char *write_tensors(const char *name, struct tensors *tensors);
+
+/* The binary16 bits of a value that it can hold. */
+uint16_t half_bits(float value);
+
+/* ---- The program ------------------------------------------------------------- */
+
+struct outcome {
+    int status; /* exit status, or 128 + signal */
+    char *out, *err;
+};
+
+/* Runs the program, $MHA_TOOL, under $MHA_EXE_WRAPPER if set, in the test's environment;
+ * arguments end with NULL. The output stays until the next run. */
+struct outcome run_tool(const char *first, ...) __attribute__((sentinel));
+struct outcome run_tool_list(const char *const *arguments);
+
+/* Ends the test program as skipped (77) where the program can't be run here. Without
+ * $MHA_TOOL it fails. */
+void require_tool(void);
+
+#endif

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Checkpoints from which no layer can be loaded: what is missing, misshapen or not supported
+ * is said in words, and nothing is kept.
+ */
+#include "weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint.h"
+#include "failure.h"
+
+static void expect_failure(struct tensors *tensors, size_t heads, size_t kv_heads,
+                           const char *message) {
+    struct weights weights;
+    bool good = weights_load(write_tensors("w", tensors), NULL, heads, kv_heads, &weights);
+    require(!good, "%s: was taken", case_name());
+    require(strstr(failure_message(), message) != NULL, "%s: '%s' is not in: %s", case_name(),
+            message, failure_message());
+    for (size_t i = 0; i < 8; i++) {
+        require(weights.owned[i] == NULL, "%s: not empty", case_name());
+    }
+}
+
+START_TEST(missing_weights) {
+    struct layer layer = PLAIN_LAYER;
+    fill_layer(&layer);
+    for (size_t n = 0; n < N_NAMINGS; n++) {
+        for (size_t i = 0; i < 4; i++) {
+            struct tensors tensors = {0};
+            const char *without = namings[n].weight[i];
+            char message[128];
+            if (without == NULL) {
+                continue;
+            }
+            begin_case("%s without %s", namings[n].label, without);
+            add_layer(&tensors, &layer, &namings[n], "l.", true, without);
+            /* Without the name of its case, which can't be known; and the schemes that share
+             * a name for the output are told apart by nothing else. */
+            bool plain = strchr("wW", without[0]) != NULL;
+            bool guess =
+                i == 3 && strstr(without, "out_proj") != NULL && namings[n].bias[1] != NULL;
+            snprintf(message, sizeof message, "%s%s' is missing", plain || guess ? "" : "'l.",
+                     plain || guess ? "" : without);
+            expect_failure(&tensors, 2, 0, message);
+        }
+    }
+    free_layer(&layer);
+}
+END_TEST
+
+START_TEST(nothing_there) {
+    struct tensors tensors = {0};
+    const float values[4] = {0};
+    begin_case("no layer");
+    add_tensor(&tensors, "embeddings.weight", "F32", "[2,2]", values, 4);
+    add_tensor(&tensors, "output.dense.weight", "F32", "[2,2]", values, 4);
+    expect_failure(&tensors, 1, 0,
+                   "nn.MultiheadAttention, nn.MultiheadAttention (kdim, vdim), BERT, Llama");
+    add_tensor(&tensors, "embeddings.weight", "F32", "[2,2]", values, 4);
+    expect_failure(&tensors, 1, 0, "the file has: embeddings.weight");
+    begin_case("an empty file");
+    put_text(&tensors.json, " ");
+    expect_failure(&tensors, 1, 0, "the file has: (none)");
+}
+END_TEST
+
+START_TEST(heads_that_do_not_divide) {
+    static const struct {
+        size_t naming, heads, kv_heads;
+        const char *message;
+    } cases[] = {
+        {NAMING_BERT, 4, 0, "4 heads do not divide the 6 rows of tensor"},
+        {NAMING_BERT, 7, 0, "7 heads do not divide the 6 rows"},
+        {NAMING_BERT, SIZE_MAX, 0, "do not divide the 6 rows"},
+        {NAMING_BERT, 2, 1, "is not 1 key/value heads of width 3 (see --kv-heads)"},
+        {NAMING_BERT, 2, 4, "is not 4 key/value heads of width 3"},
+        {NAMING_BERT, 1, 2, "is not 2 key/value heads of width 6"},
+        {NAMING_MHA, 4, 0, "4 heads do not divide the 6 rows of each of q, k and v in tensor"},
+        {NAMING_MHA, SIZE_MAX, 0, "do not divide the 6 rows"},
+        {NAMING_MHA, 2, 5, "can't be cut into 2 query, 5 key and 5 value heads"},
+        {NAMING_MHA, 2, SIZE_MAX / 2, "can't be cut into"},
+        {NAMING_MHA, SIZE_MAX, SIZE_MAX / 2 + 1, "can't be cut into"},
+    };
+    struct layer layer = PLAIN_LAYER;
+    fill_layer(&layer);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tensors tensors = {0};
+        begin_case("heads, case %zu", i);
+        add_layer(&tensors, &layer, &namings[cases[i].naming], "", true, NULL);
+        expect_failure(&tensors, cases[i].heads, cases[i].kv_heads, cases[i].message);
+    }
+    free_layer(&layer);
+}
+END_TEST
+
+START_TEST(misshapen) {
+    static const struct {
+        const char *name, *shape;
+        size_t count;
+        const char *message;
+    } cases[] = {
+        {"W_q.weight", "[6]", 6, "has shape (6,); a weight has two dimensions"},
+        {"W_q.weight", "[6,6,1]", 36, "has shape (6, 6, 1); a weight has two dimensions"},
+        {"W_q.weight", "[6,0]", 0, "a weight has two dimensions, not 0"},
+        {"W_q.weight", "[0,6]", 0, "a weight has two dimensions, not 0"},
+        {"W_q.weight", "[5,6]", 30, "2 heads do not divide the 5 rows"},
+        {"W_q.weight", "[6,5]", 30, "has an output width of 6, not 5"},
+        {"W_k.weight", "[5,6]", 30, "(5, 6) is not 2 key/value heads of width 3"},
+        {"W_k.weight", "[12,6]", 72, "(12, 6) is not 2 key/value heads of width 3"},
+        {"W_v.weight", "[5,6]", 30, "(5, 6) is not 2 key/value heads of any width"},
+        {"W_v.weight", "[8,6]", 48, "has an input width of 6, not 8"},
+        {"W_o.weight", "[6,7]", 42, "has an input width of 7, not 6"},
+        {"W_o.weight", "[5,6]", 30, "has an output width of 5, not 6"},
+        {"W_q.bias", "[5]", 5, "tensor 'W_q.bias' has shape (5,), not (6,)"},
+        {"W_k.bias", "[6,1]", 6, "tensor 'W_k.bias' has shape (6, 1), not (6,)"},
+        {"W_v.bias", "[]", 1, "tensor 'W_v.bias' has shape (), not (6,)"},
+        {"W_o.bias", "[7]", 7, "tensor 'W_o.bias' has shape (7,), not (6,)"},
+    };
+    const float zeros[72] = {0};
+    struct layer layer = PLAIN_LAYER;
+    fill_layer(&layer);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tensors tensors = {0};
+        begin_case("%s as %s", cases[i].name, cases[i].shape);
+        add_layer(&tensors, &layer, &namings[NAMING_PLAIN], "", true, cases[i].name);
+        add_tensor(&tensors, cases[i].name, "F32", cases[i].shape, zeros, cases[i].count);
+        expect_failure(&tensors, 2, 0, cases[i].message);
+    }
+    free_layer(&layer);
+}
+END_TEST
+
+/* GPT-2 stores (in, out): the layout of nn.Linear is misshapen there. */
+START_TEST(conv1d_only) {
+    struct layer layer = PLAIN_LAYER;
+    struct tensors tensors = {0};
+    struct naming linear = namings[NAMING_GPT2];
+    fill_layer(&layer);
+    linear.conv1d = false;
+    begin_case("c_attn as (out, in)");
+    add_layer(&tensors, &layer, &linear, "", false, NULL);
+    expect_failure(&tensors, 2, 0, "");
+    free_layer(&layer);
+}
+END_TEST
+
+START_TEST(not_supported) {
+    static const struct {
+        size_t naming;
+        const char *more;
+    } cases[] = {{NAMING_MHA, "bias_k"},
+                 {NAMING_MHA, "bias_v"},
+                 {NAMING_MHA_SEPARATE, "bias_k"},
+                 {NAMING_LLAMA, "self_attn.q_norm.weight"}};
+    const float zeros[6] = {0};
+    struct layer layer = PLAIN_LAYER;
+    fill_layer(&layer);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tensors tensors = {0};
+        char name[64], message[128];
+        begin_case("%s with %s", namings[cases[i].naming].label, cases[i].more);
+        add_layer(&tensors, &layer, &namings[cases[i].naming], "x.", true, NULL);
+        snprintf(name, sizeof name, "x.%s", cases[i].more);
+        add_tensor(&tensors, name, "F32", "[1,1,6]", zeros, 6);
+        snprintf(message, sizeof message, "the layer has '%s', which is not supported", name);
+        expect_failure(&tensors, 2, 0, message);
+    }
+    free_layer(&layer);
+}
+END_TEST
+
+START_TEST(wrong_types) {
+    struct layer layer = PLAIN_LAYER;
+    fill_layer(&layer);
+    static const char *const names[] = {"W_v.weight", "W_o.bias"};
+    for (size_t i = 0; i < 2; i++) {
+        struct tensors tensors = {0};
+        begin_case("%s of integers", names[i]);
+        add_layer(&tensors, &layer, &namings[NAMING_PLAIN], "", true, names[i]);
+        size_t begin = tensors.data.size, size = i == 0 ? 144 : 24;
+        for (size_t b = 0; b < size; b++) {
+            put_number(&tensors.data, 0, 1, false);
+        }
+        put_text(&tensors.json,
+                 ",\"%s\":{\"dtype\":\"I32\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", names[i],
+                 i == 0 ? "[6,6]" : "[6]", begin, begin + size);
+        expect_failure(&tensors, 2, 0, "is of type I32; F32, F16, BF16 and F64 can be used");
+    }
+    free_layer(&layer);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("tool-weights");
+    TCase *tcase = tcase_create("weights");
+    tcase_set_timeout(tcase, 300);
+    tcase_add_checked_fixture(tcase, scratch_setup, scratch_teardown);
+    tcase_add_test(tcase, missing_weights);
+    tcase_add_test(tcase, nothing_there);
+    tcase_add_test(tcase, heads_that_do_not_divide);
+    tcase_add_test(tcase, misshapen);
+    tcase_add_test(tcase, conv1d_only);
+    tcase_add_test(tcase, not_supported);
+    tcase_add_test(tcase, wrong_types);
+    suite_add_tcase(suite, tcase);
+    return run_suite(suite);
+}
