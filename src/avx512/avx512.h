@@ -2,7 +2,7 @@
  *
  * The AVX-512 kernels: twins of src/scalar/, equal to it bit for bit. One zmm register is
  * one row of a panel, and its lanes are the 16 virtual lanes of the softmax sum.
- * Contracts are in kernels.h.
+ * Contracts are in kernels.h. Also what these files share: exp and lane masks.
  */
 #ifndef MHA_AVX512_H
 #define MHA_AVX512_H
@@ -14,6 +14,7 @@
 
 #include <immintrin.h>
 
+#include "exp.h"
 #include "kernels.h"
 
 /* For functions that are specialised by constant arguments. */
@@ -45,5 +46,24 @@ void mha_avx512_normalize(size_t rows, size_t width, const float *sum, const flo
 void mha_avx512_weights(size_t keys, float *p, float block_max, float max, float sum);
 void mha_avx512_transpose(size_t rows, size_t columns, const float *source, size_t stride,
                           float *panels);
+
+/* mha_exp in 16 lanes. */
+static ALWAYS_INLINE __m512 exp_ps(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(MHA_EXP_LOWEST), x); /* gives the second for NaN */
+    __m512 magic = _mm512_set1_ps(MHA_EXP_MAGIC);
+    __m512 shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(MHA_EXP_LOG2E), magic);
+    __m512 n = _mm512_sub_ps(shifted, magic);
+    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(MHA_EXP_LN2_HIGH), x);
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(MHA_EXP_LN2_LOW), r);
+    __m512 p = _mm512_set1_ps(MHA_EXP_C6);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C5));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C4));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C3));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C1));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C0));
+    __m512i scale = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+    return _mm512_mul_ps(p, _mm512_castsi512_ps(scale));
+}
 
 #endif

@@ -6,29 +6,9 @@
 #include <stdbool.h>
 
 #include "avx512.h"
-#include "exp.h"
 
 /* Vectors in flight: enough to cover the latency of exp's chain of 14 operations. */
 enum { UNROLL = 4 };
-
-/* mha_exp in 16 lanes. */
-static ALWAYS_INLINE __m512 exp_ps(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(MHA_EXP_LOWEST), x); /* gives the second for NaN */
-    __m512 magic = _mm512_set1_ps(MHA_EXP_MAGIC);
-    __m512 shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(MHA_EXP_LOG2E), magic);
-    __m512 n = _mm512_sub_ps(shifted, magic);
-    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(MHA_EXP_LN2_HIGH), x);
-    r = _mm512_fmadd_ps(n, _mm512_set1_ps(MHA_EXP_LN2_LOW), r);
-    __m512 p = _mm512_set1_ps(MHA_EXP_C6);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C5));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C4));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C3));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C2));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C1));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C0));
-    __m512i scale = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
-    return _mm512_mul_ps(p, _mm512_castsi512_ps(scale));
-}
 
 /* Scale and mask of scores j .. j + 15, of which only those in lanes are looked at; the
  * others become -inf. has_keep and has_bias are constants where it is inlined. */
