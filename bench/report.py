@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs mha_bench a few times and prints its ISAs side by side. scripts/bench calls it.
+
+Every figure is the median over the passes; ratios are formed within one process, by mha_bench
+itself. Progress goes to stderr, the table to stdout, a summary to bench/results/.
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# Slow ones that say little more than their neighbours.
+SKIPPED = r'attention/.*/s8192_h8_d(32|128)$'
+
+# Title, family, which of its shapes, the figure shown, its unit, what `of_peak` is a share of.
+TABLES = [
+    ('Matrix product (M x N x K)', 'gemm', r'(?!1x)', 'GFLOP/s', 'GFLOP/s', 'FMA peak'),
+    ('The same, one row', 'gemm', r'1x', 'GB/s', 'GB/s of weights', 'reading them'),
+    ('Attention (s keys, h heads, d head_dim)', 'attention', '', 'GFLOP/s', 'GFLOP/s',
+     'FMA peak'),
+    ('Layer (b batch, s length, d d_model, h heads)', 'forward', r'(?!b1_s1_)', 'GFLOP/s',
+     'GFLOP/s', 'FMA peak'),
+    ('The same, one row', 'forward', r'b1_s1_', 'GB/s', 'GB/s of weights', 'reading them'),
+    ('Softmax (rows x keys)', 'softmax', '', 'cycles/element', 'cycles an element', 'FMA peak'),
+    ('exp (elements)', 'exp', '', 'cycles/element', 'cycles an element', 'FMA peak'),
+    ('Packing by transposition (rows x columns)', 'transpose', '', 'GB/s', 'GB/s', 'memcpy'),
+    ('Creating a layer', 'create', '', 'GB/s', 'GB/s', 'memcpy to new memory'),
+]
+
+
+def run_json(command):
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                     check=True).stdout.decode())
+
+
+def split_name(name):
+    """'gemm/avx2/8x512x512' to family, shape, ISA; 'bandwidth/read' has no ISA."""
+    parts = name.split('/')
+    if parts[0] == 'bandwidth':
+        return parts[0], parts[1], 'best'
+    return parts[0], '/'.join(parts[2:]), parts[1]
+
+
+def run_passes(binary, passes, min_time, full):
+    listed = subprocess.run([binary, '--benchmark_list_tests'], stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, check=True)
+    names = [name for name in listed.stdout.decode().split()
+             if full or not re.match(SKIPPED, name)]
+    families = list(dict.fromkeys(name.split('/')[0] for name in names))
+    samples, context = {}, {}
+    for number in range(1, passes + 1):
+        for family in families:
+            mine = [name for name in names if name.split('/')[0] == family]
+            print('pass {} of {}: {} ({} benchmarks)'.format(number, passes, family, len(mine)),
+                  file=sys.stderr, flush=True)
+            report = run_json([binary, '--benchmark_format=json',
+                               '--benchmark_min_time={}'.format(min_time),
+                               '--benchmark_filter=^({})$'.format('|'.join(mine))])
+            context = report['context']
+            for result in report['benchmarks']:
+                samples.setdefault(result['name'], []).append(result)
+    return samples, context
+
+
+# What Google Benchmark writes itself beside our counters.
+NOT_OURS = {'family_index', 'per_family_instance_index', 'repetitions', 'repetition_index',
+            'threads', 'iterations', 'cpu_time', 'real_time'}
+
+
+def summarise(samples, context, passes):
+    families = {}
+    for name, results in samples.items():
+        family, shape, isa = split_name(name)
+        counters = [key for key, value in results[0].items()
+                    if isinstance(value, (int, float)) and key not in NOT_OURS]
+        figures = {key: float('{:.4g}'.format(statistics.median(r[key] for r in results)))
+                   for key in counters}
+        families.setdefault(family, {}).setdefault(shape, {})[isa] = figures
+    keys = ['cpu', 'isas', 'scalar_fma', 'compiler', 'libmha', 'pinned_to_core']
+    summary = {key: context[key] for key in keys}
+    summary['isas'] = summary['isas'].split()
+    commit = subprocess.run(['git', '-C', HERE, 'describe', '--always', '--dirty'],
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    summary['commit'] = commit.stdout.decode().strip()
+    summary['date'] = datetime.date.today().isoformat()
+    summary['passes'] = passes
+    summary['results'] = families
+    return summary
+
+
+def number(value):
+    return '{:.0f}'.format(value) if value >= 99.95 else '{:.3g}'.format(value)
+
+
+def cell(figures, unit, scalar):
+    if figures is None:
+        return ['', '', '']
+    times = '' if scalar else '{:.1f}x'.format(figures['vs_scalar'])
+    return [number(figures[unit]), '{:.0f} %'.format(100 * figures['of_peak']), times]
+
+
+def rows_of(summary, family, pattern, unit):
+    """[shape, [value, share, speed-up] per ISA] for each shape."""
+    shapes = summary['results'].get(family, {})
+    for shape, by_isa in shapes.items():
+        if re.match(pattern, shape):
+            yield shape, [cell(by_isa.get(isa), unit, isa == 'scalar')
+                          for isa in summary['isas']]
+
+
+def headline(summary):
+    results = summary['results']
+    peaks = ', '.join('{} {}'.format(isa, number(figures['GFLOP/s']))
+                      for isa, figures in results['peak'][''].items())
+    reads = results['bandwidth']
+    return [
+        '{cpu}, one core, {compiler}, libmha {libmha} ({commit}), {date}, medians of {passes} '
+        'passes'.format(**summary),
+        'FMA peak in GFLOP/s: ' + peaks,
+        'Read bandwidth in GB/s: ' + ', '.join(
+            '{} {}'.format({'read': '256 MB', 'read_64mb': '64 MB', 'read_1mb': '1 MB'}[where],
+                           number(by_isa['best']['GB/s'])) for where, by_isa in reads.items()),
+    ]
+
+
+def print_text(summary):
+    for line in headline(summary):
+        print(line)
+    for title, family, pattern, figure, unit, yardstick in TABLES:
+        rows = list(rows_of(summary, family, pattern, figure))
+        if not rows:
+            continue
+        print('\n{}: {}, share of {}, speed-up over scalar'.format(title, unit, yardstick))
+        print(' ' * 20 + ''.join('{:^22}'.format(isa) for isa in summary['isas']).rstrip())
+        for shape, cells in rows:
+            print('{:20}'.format(shape) +
+                  ''.join('{:>8}{:>7}{:>7}'.format(*c) for c in cells).rstrip())
+
+
+def print_markdown(summary):
+    print('\n'.join(line + '.' + '  ' * (i < 2) for i, line in enumerate(headline(summary))))
+    for title, family, pattern, figure, unit, yardstick in TABLES:
+        rows = list(rows_of(summary, family, pattern, figure))
+        if not rows:
+            continue
+        print('\n{}: {} (share of {}, speed-up over scalar)\n'.format(title, unit, yardstick))
+        print('| |' + ''.join(' {} |'.format(isa) for isa in summary['isas']))
+        print('|---|' + '---:|' * len(summary['isas']))
+        for shape, cells in rows:
+            texts = ['{} ({})'.format(c[0], ', '.join(x for x in c[1:] if x)) if c[0] else ''
+                     for c in cells]
+            print('| {} | {} |'.format(shape, ' | '.join(texts)))
+
+
+def result_path(summary):
+    name = re.sub(r'\((R|TM)\)', '', summary['cpu'], flags=re.I)
+    slug = re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')
+    return os.path.join(HERE, 'results', '{}-{}.json'.format(summary['date'], slug))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog='scripts/bench', description=__doc__.split('\n')[0])
+    parser.add_argument('--binary', help=argparse.SUPPRESS)
+    parser.add_argument('--passes', type=int, default=3, help='runs of everything (default 3)')
+    parser.add_argument('--min-time', type=float, default=0.05,
+                        help='seconds for each benchmark and pass, at least (default 0.05)')
+    parser.add_argument('--full', action='store_true', help='the slowest shapes too')
+    parser.add_argument('--markdown', action='store_true', help='print the tables as Markdown')
+    parser.add_argument('--from', dest='source', metavar='FILE',
+                        help='print what an earlier run wrote to bench/results/; run nothing')
+    options = parser.parse_args()
+    if options.source:
+        with open(options.source, encoding='utf-8') as file:
+            summary = json.load(file)
+    else:
+        load = os.getloadavg()[0]
+        if load > 0.5:
+            print('warning: load average {:.1f}: others are at work on this machine, and the '
+                  'figures will suffer'.format(load), file=sys.stderr)
+        samples, context = run_passes(options.binary, options.passes, options.min_time,
+                                      options.full)
+        summary = summarise(samples, context, options.passes)
+        path = result_path(summary)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path + '.tmp', 'w', encoding='utf-8') as file:
+            json.dump(summary, file, indent=1)
+            file.write('\n')
+        os.replace(path + '.tmp', path)
+        print('written: ' + os.path.relpath(path), file=sys.stderr)
+    (print_markdown if options.markdown else print_text)(summary)
+
+
+if __name__ == '__main__':
+    main()
