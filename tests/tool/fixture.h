@@ -18,6 +18,10 @@ void scratch_teardown(void);
 /* The path of a file in it; one of 64 buffers in turn. */
 const char *in_scratch(const char *name);
 
+/* Root may read and write everything: gives the folder to an ordinary user and goes on as
+ * that user, for the rest of the test. False if this is still not to be had. */
+bool become_ordinary(void);
+
 /* Files in it, hidden ones too. */
 size_t scratch_count(void);
 

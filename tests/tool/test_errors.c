@@ -409,20 +409,25 @@ END_TEST
 
 START_TEST(no_permission) {
     begin_case("permissions");
-    ck_assert_int_eq(chmod(in_scratch("q"), 0), 0);
-    ck_assert_int_eq(mkdir(in_scratch("closed"), 0500), 0);
-    if (access(in_scratch("q"), R_OK) == 0) {
-        printf("SKIP: no_permission: this user (root?) may read and write anything\n");
-    } else {
-        expect_error(run_to(in_scratch("y"), NULL), 1, "q: Permission denied");
-        ck_assert_int_eq(chmod(in_scratch("q"), 0600), 0);
-        expect_error(run_to(in_scratch("closed/y"), NULL), 1, "closed/y: Permission denied");
-        expect_error(run_to(in_scratch("y"), in_scratch("closed/a")), 1,
-                     "closed/a: Permission denied");
-        ck_assert_int_eq(chmod(in_scratch("w"), 0), 0);
-        expect_error(run_to(in_scratch("y"), NULL), 1, "w: Permission denied");
+    write_zeros("q_closed", "<f4", "(2, 3, 6)", 144);
+    write_layer("w_closed", "", 6, 6);
+    ck_assert_int_eq(chmod(in_scratch("q_closed"), 0), 0);
+    ck_assert_int_eq(chmod(in_scratch("w_closed"), 0), 0);
+    ck_assert_int_eq(mkdir(in_scratch("closed"), 0555), 0);
+    if (!become_ordinary() || access(getenv("MHA_TOOL"), X_OK) != 0) {
+        printf("SKIP: no_permission: root may read anything, and others can't run the program\n");
+        return;
     }
-    chmod(in_scratch("closed"), 0700);
+    size_t files = scratch_count();
+    expect_error(run_tool("run", "--weights", in_scratch("w"), "--heads", "2", "--query",
+                          in_scratch("q_closed"), "--output", in_scratch("y"), NULL),
+                 1, "q_closed: Permission denied");
+    expect_error(run_tool("run", "--weights", in_scratch("w_closed"), "--heads", "2", "--query",
+                          in_scratch("q"), "--output", in_scratch("y"), NULL),
+                 1, "w_closed: Permission denied");
+    expect_error(run_to(in_scratch("closed/y"), NULL), 1, "closed/y: Permission denied");
+    expect_error(run_to(in_scratch("y"), in_scratch("closed/a")), 1, "closed/a: Permission denied");
+    ck_assert_uint_eq(scratch_count(), files);
 }
 END_TEST
 
