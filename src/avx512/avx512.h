@@ -31,7 +31,7 @@
 
 /* The first n lanes; all of them from 16 on. */
 static ALWAYS_INLINE __mmask16 first_lanes(size_t n) {
-    return n < MHA_PANEL ? (__mmask16)((1u << n) - 1) : ALL_LANES;
+    return (__mmask16)(n < MHA_PANEL ? (1u << n) - 1 : ALL_LANES);
 }
 
 extern const struct mha_kernels mha_kernels_avx512;
