@@ -17,6 +17,7 @@ struct subject {
 };
 
 struct benchmark {
+    struct benchmark *next;
     struct subject *subject;
     const struct bench_isa *isa;
     size_t operations; /* of a slice; 0: not known yet */
@@ -198,8 +199,10 @@ static void measure(struct bench_run *run, void *benchmark) {
 
 static void add(struct subject *subject, const struct bench_isa *isa, const char *isa_name,
                 const char *shape_name) {
-    struct benchmark *benchmark = bench_allocate(sizeof *benchmark); /* as long as the program */
-    *benchmark = (struct benchmark){.subject = subject, .isa = isa};
+    static struct benchmark *all; /* they live as long as the program */
+    struct benchmark *benchmark = bench_allocate(sizeof *benchmark);
+    *benchmark = (struct benchmark){.next = all, .subject = subject, .isa = isa};
+    all = benchmark;
     char name[96];
     snprintf(name, sizeof name, "%s%s%s%s%s", subject->family->name, isa_name ? "/" : "",
              isa_name ? isa_name : "", shape_name ? "/" : "", shape_name ? shape_name : "");
