@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loops around the GEMM kernel: a block of rows is copied together once, so that it is
- * contiguous whatever its stride, then all panels stream past it. No ISA in here: the
- * table's tuning values say how large the pieces are. How the work is cut never shows in
+ * Loops around the GEMM kernel: all panels stream past a block of rows, which is copied
+ * together first unless it is one already. No ISA in here: the table's tuning values say
+ * how large the pieces are. How the work is cut never shows in
  * the result, since a chain over depth goes on where the piece before left it in C.
  */
 #include "gemm.h"
@@ -16,6 +16,17 @@
 /* Pieces of almost equal size, none above limit: the size of the largest. */
 static size_t even_piece(size_t total, size_t limit) {
     return mha_divide_up(total, mha_divide_up(total, limit));
+}
+
+/* Whether the rows are those of a matrix, and its stride. */
+static bool is_matrix(const float *const *x, size_t rows, size_t depth, size_t *stride) {
+    *stride = rows > 1 && x[1] > x[0] ? (size_t)(x[1] - x[0]) : depth;
+    for (size_t i = 1; i < rows; i++) {
+        if (x[i] != x[0] + i * *stride) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void mha_linear_rows(const struct mha_kernels *kernels, const struct mha_linear *linear,
@@ -37,12 +48,18 @@ void mha_linear_rows(const struct mha_kernels *kernels, const struct mha_linear 
     size_t panel_size = MHA_PANEL * linear->depth;
     size_t group_size = mha_panels_size(width, linear->depth);
 
+    /* A slab of a matrix is copied too: at a stride of whole pages it would compete for few
+     * sets of the cache. */
+    size_t x_stride;
+    bool copy = !is_matrix(x, rows, linear->depth, &x_stride) || slab < linear->depth;
+
     size_t from = 0;
     do {
         size_t depth = mha_min(slab, linear->depth - from);
-        for (size_t i = 0; i < rows; i++) {
+        for (size_t i = 0; copy && i < rows; i++) {
             memcpy(scratch + i * depth, x[i] + from, depth * sizeof *scratch);
         }
+        size_t a_stride = copy ? depth : x_stride;
         for (size_t g = 0; g < groups; g++) {
             for (size_t column = 0; column < width; column += strip) {
                 for (size_t row = 0; row < rows; row += tile_rows) {
@@ -52,8 +69,8 @@ void mha_linear_rows(const struct mha_kernels *kernels, const struct mha_linear 
                         .rows = mha_min(tile_rows, rows - row),
                         .columns = mha_min(strip, width - column),
                         .depth = depth,
-                        .a = scratch + row * depth,
-                        .a_stride = depth,
+                        .a = copy ? scratch + row * depth : x[row],
+                        .a_stride = a_stride,
                         .b = linear->panels + g * group_size + column / MHA_PANEL * panel_size +
                              from * MHA_PANEL,
                         .b_stride = MHA_PANEL,

@@ -5,70 +5,96 @@
  */
 #include "avx2.h"
 
-/* Two FMA units of latency 4 need 8 chains. 6 x 16 has 12, and fits 16 registers with two
- * vectors of B and one value of A. Fewer rows take more panels at once. */
-enum { MAX_ROWS = 6, MAX_PANELS = 4 };
+/* The largest tile: 6 x 16 is 12 chains, and fits 16 registers with two vectors of B and one
+ * value of A. Two FMA units of latency 4 need 8 chains, but with no more than that each
+ * delay is lost for good. Fewer rows take more vectors of B at once. */
+enum { MAX_ROWS = 6, MAX_VECTORS = 8 };
 
-/* acc += a * b for one step over depth, a being rows[i][d]. */
+/* Steps over depth from a prefetch of B to its use: enough for memory's latency, and across
+ * pages, which the hardware's prefetching ends at. */
+enum { PREFETCH = 128 };
+
+/* Keeps gcc from using x straight from memory, again at each use. */
+static ALWAYS_INLINE __m256 in_register(__m256 x) {
+    __asm__("" : "+x"(x));
+    return x;
+}
+
+/* acc += a * b for one step over depth; a: element d of each row; b: of the first vector's
+ * panel; half: 1 if the first vector is its right half. */
 static ALWAYS_INLINE void step(const float *const *a, size_t d, const float *b,
-                               size_t b_panel_stride, size_t rows, size_t panels,
-                               __m256 acc[MAX_ROWS][2 * MAX_PANELS]) {
-    if (rows < 2 * panels) { /* what is fewer stays in registers */
-        __m256 value[MAX_ROWS];
+                               size_t b_panel_stride, size_t half, size_t rows, size_t vectors,
+                               __m256 acc[MAX_ROWS][MAX_VECTORS]) {
+    __m256 value[MAX_ROWS], row[MAX_VECTORS];
+    if (rows < vectors) { /* A's values stay in registers, B's pass by */
         UNROLLED
         for (size_t i = 0; i < rows; i++) {
             value[i] = _mm256_broadcast_ss(a[i] + d);
         }
         UNROLLED
-        for (size_t j = 0; j < 2 * panels; j++) {
-            __m256 row = _mm256_loadu_ps(b + j / 2 * b_panel_stride + j % 2 * LANES);
+        for (size_t j = half; j < half + vectors; j++) {
+            __m256 x = _mm256_loadu_ps(b + j / 2 * b_panel_stride + j % 2 * LANES);
+            row[j - half] = rows > 1 ? in_register(x) : x;
             UNROLLED
             for (size_t i = 0; i < rows; i++) {
-                acc[i][j] = _mm256_fmadd_ps(value[i], row, acc[i][j]);
+                acc[i][j - half] = _mm256_fmadd_ps(value[i], row[j - half], acc[i][j - half]);
             }
         }
     } else {
-        __m256 left = _mm256_loadu_ps(b);
-        __m256 right = _mm256_loadu_ps(b + LANES);
+        UNROLLED
+        for (size_t j = half; j < half + vectors; j++) {
+            row[j - half] = _mm256_loadu_ps(b + j / 2 * b_panel_stride + j % 2 * LANES);
+        }
         UNROLLED
         for (size_t i = 0; i < rows; i++) {
-            __m256 value = _mm256_broadcast_ss(a[i] + d);
-            acc[i][0] = _mm256_fmadd_ps(value, left, acc[i][0]);
-            acc[i][1] = _mm256_fmadd_ps(value, right, acc[i][1]);
+            value[i] = _mm256_broadcast_ss(a[i] + d);
+            UNROLLED
+            for (size_t j = 0; j < vectors; j++) {
+                acc[i][j] = _mm256_fmadd_ps(value[i], row[j], acc[i][j]);
+            }
         }
     }
 }
 
-/* C[rows][16 * panels] at column; where partial, the last panel has less than 16 columns of
- * C. All but g and column are constants where it is inlined. */
-static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t rows,
-                               size_t panels, bool partial) {
-    size_t vectors = 2 * panels, whole = partial ? vectors - 2 : vectors;
+/* C[rows][8 * vectors] at column; where partial, C ends within the last two vectors. All but
+ * g and column are constants where it is inlined. */
+static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t half, size_t rows,
+                               size_t vectors, bool partial) {
+    size_t whole = partial ? vectors - 2 : vectors;
     const __m256i mask[2] = {
         lane_mask(column + whole * LANES, 0, g->columns),
         lane_mask(column + whole * LANES + LANES, 0, g->columns),
     };
-    __m256 acc[MAX_ROWS][2 * MAX_PANELS];
-    UNROLLED
-    for (size_t i = 0; i < rows; i++) {
-        const float *start = g->start ? g->start + i * g->start_stride + column : NULL;
-        UNROLLED
-        for (size_t j = 0; j < vectors; j++) {
-            acc[i][j] = !start      ? _mm256_setzero_ps()
-                        : j < whole ? _mm256_loadu_ps(start + j * LANES)
-                                    : _mm256_maskload_ps(start + j * LANES, mask[j % 2]);
-        }
-    }
     const float *a[MAX_ROWS];
+    __m256 acc[MAX_ROWS][MAX_VECTORS];
     UNROLLED
     for (size_t i = 0; i < rows; i++) {
         a[i] = g->a + i * g->a_stride;
+        __asm__("" : "+r"(a[i])); /* lest it be worked out anew at each step */
+        UNROLLED
+        for (size_t j = 0; j < vectors; j++) {
+            acc[i][j] = _mm256_setzero_ps();
+        }
+    }
+    if (g->start) {
+        UNROLLED
+        for (size_t i = 0; i < rows; i++) {
+            const float *start = g->start + i * g->start_stride + column;
+            UNROLLED
+            for (size_t j = 0; j < vectors; j++) {
+                acc[i][j] = j < whole ? _mm256_loadu_ps(start + j * LANES)
+                                      : _mm256_maskload_ps(start + j * LANES, mask[j - whole]);
+            }
+        }
     }
     const float *b = g->b + column / MHA_PANEL * g->b_panel_stride;
     size_t b_stride = g->b_stride, b_panel_stride = g->b_panel_stride, depth = g->depth;
+    size_t ahead = PREFETCH * b_stride * sizeof *b;
     for (size_t d = 0; d < depth; d++) {
-        step(a, d, b, b_panel_stride, rows, panels, acc);
+        step(a, d, b, b_panel_stride, half, rows, vectors, acc);
+        _mm_prefetch((const char *)((uintptr_t)b + ahead), _MM_HINT_T0);
         b += b_stride;
+        __asm__("" : "+r"(d)); /* one index for all rows, not a pointer to move for each */
     }
     UNROLLED
     for (size_t i = 0; i < rows; i++) {
@@ -79,48 +105,58 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
         }
         UNROLLED
         for (size_t j = whole; j < vectors; j++) {
-            _mm256_maskstore_ps(c + j * LANES, mask[j % 2], acc[i][j]);
+            _mm256_maskstore_ps(c + j * LANES, mask[j - whole], acc[i][j]);
         }
     }
 }
 
-/* All columns of C, in tiles of so many panels. */
-static ALWAYS_INLINE void tiles(const struct mha_gemm *g, size_t rows, size_t panels) {
-    size_t column = 0;
+/* The columns of C from one on, so many panels at a time. */
+static ALWAYS_INLINE void tiles(const struct mha_gemm *g, size_t column, size_t rows,
+                                size_t panels) {
     for (; column + panels * MHA_PANEL <= g->columns; column += panels * MHA_PANEL) {
-        tile(g, column, rows, panels, false);
+        tile(g, column, 0, rows, 2 * panels, false);
     }
     size_t left = (g->columns - column + MHA_PANEL - 1) / MHA_PANEL;
     if (left == 1) {
-        tile(g, column, rows, 1, true);
-    } else if (left == 2 && panels >= 2) {
-        tile(g, column, rows, 2, true);
-    } else if (left == 3 && panels >= 3) {
-        tile(g, column, rows, 3, true);
-    } else if (left == 4 && panels >= 4) {
-        tile(g, column, rows, 4, true);
+        tile(g, column, 0, rows, 2, true);
+    } else if (left == 2 && panels > 1) {
+        tile(g, column, 0, rows, 4, true);
+    } else if (left == 3 && panels > 2) {
+        tile(g, column, 0, rows, 6, true);
+    } else if (left == 4 && panels > 3) {
+        tile(g, column, 0, rows, 8, true);
     }
+}
+
+/* Four rows take one and a half panels at a time. */
+static void four_rows(const struct mha_gemm *g) {
+    size_t column = 0;
+    for (; column + 3 * MHA_PANEL <= g->columns; column += 3 * MHA_PANEL) {
+        tile(g, column, 0, 4, 3, false);
+        tile(g, column + MHA_PANEL + LANES, 1, 4, 3, false);
+    }
+    tiles(g, column, 4, 1);
 }
 
 void mha_avx2_gemm(const struct mha_gemm *g) {
     switch (g->rows) {
     case 1:
-        tiles(g, 1, 4);
+        tiles(g, 0, 1, 4);
         break;
     case 2:
-        tiles(g, 2, 2);
+        tiles(g, 0, 2, 2);
         break;
     case 3:
-        tiles(g, 3, 2);
+        tiles(g, 0, 3, 2);
         break;
     case 4:
-        tiles(g, 4, 1);
+        four_rows(g);
         break;
     case 5:
-        tiles(g, 5, 1);
+        tiles(g, 0, 5, 1);
         break;
     default:
-        tiles(g, 6, 1);
+        tiles(g, 0, 6, 1);
         break;
     }
 }

@@ -52,8 +52,8 @@ static ALWAYS_INLINE __m256 scale_part(const struct mha_softmax_row *row, float 
     for (size_t i = 0; keep && i < LANES; i++) {
         bytes[i] = j + i >= row->begin && j + i < row->end ? row->keep[j + i] : 0;
     }
-    __m256 t = scaled_score(_mm256_maskload_ps(s + j, mask), scale, term, load_bytes(bytes),
-                            bias, keep);
+    __m256 t =
+        scaled_score(_mm256_maskload_ps(s + j, mask), scale, term, load_bytes(bytes), bias, keep);
     _mm256_maskstore_ps(s + j, mask, t);
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), t, _mm256_castsi256_ps(mask));
 }
