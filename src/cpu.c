@@ -8,6 +8,10 @@
 
 #include <stddef.h>
 
+/* Bits of AT_HWCAP (Linux, Documentation/arch/arm64/elf_hwcaps.rst; arch/arm, hwcap.h). A C
+ * library's own names for them depend on the architecture, and decoding doesn't. */
+enum { AARCH64_ASIMD = 1 << 1, ARM_VFPV4 = 1 << 16 };
+
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 
@@ -29,7 +33,35 @@ void mha_cpu_read(struct mha_cpu_raw *raw) {
     }
 }
 
-unsigned mha_cpu_decode(const struct mha_cpu_raw *raw) {
+#elif defined(__aarch64__) || defined(__arm__)
+
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+void mha_cpu_read(struct mha_cpu_raw *raw) {
+    *raw = (struct mha_cpu_raw){0};
+#if defined(__aarch64__)
+    raw->architecture = MHA_ARCH_AARCH64;
+#else
+    raw->architecture = MHA_ARCH_ARM;
+#endif
+#if defined(__linux__)
+    raw->hwcap = getauxval(AT_HWCAP);
+#elif defined(__aarch64__)
+    raw->hwcap = AARCH64_ASIMD; /* macOS, Windows and the BSDs require it */
+#endif
+}
+
+#else
+
+void mha_cpu_read(struct mha_cpu_raw *raw) {
+    *raw = (struct mha_cpu_raw){.architecture = MHA_ARCH_OTHER};
+}
+
+#endif
+
+static unsigned decode_x86(const struct mha_cpu_raw *raw) {
     /* Intel SDM vol. 2, CPUID; vol. 1, 13.3 (XCR0). */
     const uint32_t fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28;
     const uint32_t avx2 = 1u << 5, avx512f = 1u << 16, avx512dq = 1u << 17;
@@ -54,18 +86,18 @@ unsigned mha_cpu_decode(const struct mha_cpu_raw *raw) {
     return features;
 }
 
-#else
-
-void mha_cpu_read(struct mha_cpu_raw *raw) {
-    *raw = (struct mha_cpu_raw){0};
-}
-
 unsigned mha_cpu_decode(const struct mha_cpu_raw *raw) {
-    (void)raw;
-    return 0;
+    switch (raw->architecture) {
+    case MHA_ARCH_X86:
+        return decode_x86(raw);
+    case MHA_ARCH_AARCH64:
+        return raw->hwcap & AARCH64_ASIMD ? MHA_CPU_NEON : 0;
+    case MHA_ARCH_ARM:
+        return raw->hwcap & ARM_VFPV4 ? MHA_CPU_FMA : 0;
+    default:
+        return 0;
+    }
 }
-
-#endif
 
 unsigned mha_cpu_features(void) {
     struct mha_cpu_raw raw;

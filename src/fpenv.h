@@ -26,17 +26,35 @@ static inline void mha_fpenv_leave(mha_fpenv saved) {
 
 #elif defined(__aarch64__)
 
-typedef uint64_t mha_fpenv;
+typedef struct mha_fpenv {
+    uint64_t control, status;
+} mha_fpenv;
 
 static inline mha_fpenv mha_fpenv_enter(void) {
     mha_fpenv saved;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(saved));
-    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0)); /* FZ, FZ16, AH, RMode: all 0 */
+    __asm__ volatile("mrs %0, fpcr\n\tmrs %1, fpsr" : "=r"(saved.control), "=r"(saved.status));
+    /* FZ, AH, FIZ, DN, RMode and the traps, all 0. */
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
     return saved;
 }
 
 static inline void mha_fpenv_leave(mha_fpenv saved) {
-    __asm__ volatile("msr fpcr, %0" : : "r"(saved));
+    __asm__ volatile("msr fpcr, %0\n\tmsr fpsr, %1" : : "r"(saved.control), "r"(saved.status));
+}
+
+#elif defined(__arm__) && defined(__ARM_FP)
+
+typedef uint32_t mha_fpenv;
+
+static inline mha_fpenv mha_fpenv_enter(void) {
+    mha_fpenv saved;
+    __asm__ volatile("vmrs %0, fpscr" : "=r"(saved));
+    __asm__ volatile("vmsr fpscr, %0" : : "r"(0)); /* FZ, DN, RMode and the traps, all 0 */
+    return saved;
+}
+
+static inline void mha_fpenv_leave(mha_fpenv saved) {
+    __asm__ volatile("vmsr fpscr, %0" : : "r"(saved));
 }
 
 #else

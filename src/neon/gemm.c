@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * NEON GEMM kernel: a tile of C stays in registers while lane-indexed FMAs walk the depth.
+ * It knows nothing of blocking; gemm.c one folder up cuts the work into calls.
+ *
+ * The tile is 6x16: 24 accumulators, 6 registers of A with four steps of depth each and 2 of
+ * B are all 32. So that every field below is one of them in any compiler, all is inlined with
+ * constant rows and panels, and there are no arrays and no loops but those over the depth.
+ * scripts/mca shows what became of it.
+ */
+#include <string.h>
+
+#include "neon.h"
+
+enum { MAX_ROWS = 6 };
+
+/* Four columns of C, or four steps of A's depth, in up to 6 rows. */
+struct quad {
+    float32x4_t row0, row1, row2, row3, row4, row5;
+};
+
+/* 16 columns of C. */
+struct panel {
+    struct quad columns0, columns4, columns8, columns12;
+};
+
+/* One, two or four panels of C side by side. */
+struct block {
+    struct panel panel0, panel1, panel2, panel3;
+};
+
+/* ---- Loads and stores ---------------------------------------------------- */
+
+static ALWAYS_INLINE struct quad load_quad(const float *from, size_t stride, size_t rows) {
+    struct quad x;
+    float32x4_t none = vdupq_n_f32(0.0f);
+    x.row0 = vld1q_f32(from);
+    x.row1 = rows > 1 ? vld1q_f32(from + stride) : none;
+    x.row2 = rows > 2 ? vld1q_f32(from + 2 * stride) : none;
+    x.row3 = rows > 3 ? vld1q_f32(from + 3 * stride) : none;
+    x.row4 = rows > 4 ? vld1q_f32(from + 4 * stride) : none;
+    x.row5 = rows > 5 ? vld1q_f32(from + 5 * stride) : none;
+    return x;
+}
+
+/* A single step of A's depth, in lane 0. */
+static ALWAYS_INLINE struct quad load_step(const float *from, size_t stride, size_t rows) {
+    struct quad x;
+    float32x4_t none = vdupq_n_f32(0.0f);
+    x.row0 = vld1q_dup_f32(from);
+    x.row1 = rows > 1 ? vld1q_dup_f32(from + stride) : none;
+    x.row2 = rows > 2 ? vld1q_dup_f32(from + 2 * stride) : none;
+    x.row3 = rows > 3 ? vld1q_dup_f32(from + 3 * stride) : none;
+    x.row4 = rows > 4 ? vld1q_dup_f32(from + 4 * stride) : none;
+    x.row5 = rows > 5 ? vld1q_dup_f32(from + 5 * stride) : none;
+    return x;
+}
+
+static ALWAYS_INLINE void store_quad(float *to, size_t stride, size_t rows, struct quad x) {
+    vst1q_f32(to, x.row0);
+    if (rows > 1) {
+        vst1q_f32(to + stride, x.row1);
+    }
+    if (rows > 2) {
+        vst1q_f32(to + 2 * stride, x.row2);
+    }
+    if (rows > 3) {
+        vst1q_f32(to + 3 * stride, x.row3);
+    }
+    if (rows > 4) {
+        vst1q_f32(to + 4 * stride, x.row4);
+    }
+    if (rows > 5) {
+        vst1q_f32(to + 5 * stride, x.row5);
+    }
+}
+
+static ALWAYS_INLINE struct panel load_panel(const float *from, size_t stride, size_t rows) {
+    return (struct panel){load_quad(from, stride, rows), load_quad(from + 4, stride, rows),
+                          load_quad(from + 8, stride, rows), load_quad(from + 12, stride, rows)};
+}
+
+static ALWAYS_INLINE void store_panel(float *to, size_t stride, size_t rows, struct panel x) {
+    store_quad(to, stride, rows, x.columns0);
+    store_quad(to + 4, stride, rows, x.columns4);
+    store_quad(to + 8, stride, rows, x.columns8);
+    store_quad(to + 12, stride, rows, x.columns12);
+}
+
+/* ---- FMAs ---------------------------------------------------------------- */
+
+/* c + b * a[lane]; the instruction wants a constant, which lane is after inlining. */
+static ALWAYS_INLINE float32x4_t fma_lane(float32x4_t c, float32x4_t b, float32x4_t a, int lane) {
+    switch (lane) {
+    case 0:
+        return vfmaq_laneq_f32(c, b, a, 0);
+    case 1:
+        return vfmaq_laneq_f32(c, b, a, 1);
+    case 2:
+        return vfmaq_laneq_f32(c, b, a, 2);
+    default:
+        return vfmaq_laneq_f32(c, b, a, 3);
+    }
+}
+
+static ALWAYS_INLINE void fma_quad(struct quad *c, struct quad a, float32x4_t b, size_t rows,
+                                   int lane) {
+    c->row0 = fma_lane(c->row0, b, a.row0, lane);
+    c->row1 = rows > 1 ? fma_lane(c->row1, b, a.row1, lane) : c->row1;
+    c->row2 = rows > 2 ? fma_lane(c->row2, b, a.row2, lane) : c->row2;
+    c->row3 = rows > 3 ? fma_lane(c->row3, b, a.row3, lane) : c->row3;
+    c->row4 = rows > 4 ? fma_lane(c->row4, b, a.row4, lane) : c->row4;
+    c->row5 = rows > 5 ? fma_lane(c->row5, b, a.row5, lane) : c->row5;
+}
+
+/* Two quads of B on their way: each is loaded a group of FMAs ahead of its use, for cores
+ * that execute in order. 6x16 has no register for more. */
+struct ahead {
+    float32x4_t even, odd;
+};
+
+/* A load that stays where it is written: clang would gather loads, and then spill. gcc does
+ * not with -fno-schedule-insns, which meson.build gives it. */
+static ALWAYS_INLINE float32x4_t load_here(const float *from) {
+#if defined(__clang__)
+    __asm__ volatile("" ::: "memory");
+#endif
+    return vld1q_f32(from);
+}
+
+/* One step of depth: a row of B's panel, of which x has the first two quads, times a column
+ * of A. Then x has the first two of the row next, if there is more. */
+static ALWAYS_INLINE void fma_panel(struct panel *c, struct quad a, struct ahead *x, const float *b,
+                                    const float *next, bool more, size_t rows, int lane) {
+    fma_quad(&c->columns0, a, x->even, rows, lane);
+    x->even = load_here(b + 8);
+    fma_quad(&c->columns4, a, x->odd, rows, lane);
+    x->odd = load_here(b + 12);
+    fma_quad(&c->columns8, a, x->even, rows, lane);
+    x->even = more ? load_here(next) : x->even;
+    fma_quad(&c->columns12, a, x->odd, rows, lane);
+    x->odd = more ? load_here(next + 4) : x->odd;
+}
+
+/* The same for panels p_stride apart. */
+static ALWAYS_INLINE void fma_block(struct block *c, struct quad a, struct ahead *x, const float *b,
+                                    size_t p_stride, const float *next, bool more, size_t rows,
+                                    size_t panels, int lane) {
+    const float *b1 = b + p_stride, *b2 = b + 2 * p_stride, *b3 = b + 3 * p_stride;
+    if (panels == 1) {
+        fma_panel(&c->panel0, a, x, b, next, more, rows, lane);
+    } else if (panels == 2) {
+        fma_panel(&c->panel0, a, x, b, b1, true, rows, lane);
+        fma_panel(&c->panel1, a, x, b1, next, more, rows, lane);
+    } else {
+        fma_panel(&c->panel0, a, x, b, b1, true, rows, lane);
+        fma_panel(&c->panel1, a, x, b1, b2, true, rows, lane);
+        fma_panel(&c->panel2, a, x, b2, b3, true, rows, lane);
+        fma_panel(&c->panel3, a, x, b3, next, more, rows, lane);
+    }
+}
+
+/* ---- Tiles --------------------------------------------------------------- */
+
+/* C[rows][16 * panels] at column of C. */
+static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t rows,
+                               size_t panels) {
+    static const float zeros[MHA_PANEL];
+    const float *a = g->a;
+    const float *b = g->b + column / MHA_PANEL * g->b_panel_stride;
+    size_t a_stride = g->a_stride, b_stride = g->b_stride, p_stride = g->b_panel_stride;
+
+    const float *start = g->start ? g->start + column : zeros;
+    size_t start_stride = g->start ? g->start_stride : 0;
+    size_t start_panel = g->start ? MHA_PANEL : 0;
+    struct block acc;
+    acc.panel0 = load_panel(start, start_stride, rows);
+    if (panels > 1) {
+        acc.panel1 = load_panel(start + start_panel, start_stride, rows);
+    }
+    if (panels > 2) {
+        acc.panel2 = load_panel(start + 2 * start_panel, start_stride, rows);
+        acc.panel3 = load_panel(start + 3 * start_panel, start_stride, rows);
+    }
+
+    size_t depth = g->depth;
+    for (; depth >= 4; depth -= 4) {
+        struct quad a4 = load_quad(a, a_stride, rows);
+        struct ahead x = {vld1q_f32(b), vld1q_f32(b + 4)};
+        const float *b1 = b + b_stride, *b2 = b + 2 * b_stride, *b3 = b + 3 * b_stride;
+        fma_block(&acc, a4, &x, b, p_stride, b1, true, rows, panels, 0);
+        fma_block(&acc, a4, &x, b1, p_stride, b2, true, rows, panels, 1);
+        fma_block(&acc, a4, &x, b2, p_stride, b3, true, rows, panels, 2);
+        fma_block(&acc, a4, &x, b3, p_stride, NULL, false, rows, panels, 3);
+        a += 4;
+        b += 4 * b_stride;
+    }
+    for (; depth > 0; depth--) {
+        struct quad a1 = load_step(a, a_stride, rows);
+        struct ahead x = {vld1q_f32(b), vld1q_f32(b + 4)};
+        fma_block(&acc, a1, &x, b, p_stride, NULL, false, rows, panels, 0);
+        a++;
+        b += b_stride;
+    }
+
+    float *c = g->c + column;
+    store_panel(c, g->c_stride, rows, acc.panel0);
+    if (panels > 1) {
+        store_panel(c + MHA_PANEL, g->c_stride, rows, acc.panel1);
+    }
+    if (panels > 2) {
+        store_panel(c + 2 * MHA_PANEL, g->c_stride, rows, acc.panel2);
+        store_panel(c + 3 * MHA_PANEL, g->c_stride, rows, acc.panel3);
+    }
+}
+
+/* All columns, several panels at a time for as long as there are enough, then one by one. */
+static ALWAYS_INLINE void strip(const struct mha_gemm *g, size_t rows, size_t panels) {
+    size_t column = 0;
+    for (; column + panels * MHA_PANEL <= g->columns; column += panels * MHA_PANEL) {
+        tile(g, column, rows, panels);
+    }
+    for (; panels > 1 && column < g->columns; column += MHA_PANEL) {
+        tile(g, column, rows, 1);
+    }
+}
+
+/* Whole panels. One row and two take several at once, for 16 chains: four FMA units of
+ * latency 4 need as many. */
+static void whole_panels(const struct mha_gemm *g) {
+    switch (g->rows) {
+    case 1:
+        strip(g, 1, 4);
+        break;
+    case 2:
+        strip(g, 2, 2);
+        break;
+    case 3:
+        strip(g, 3, 1);
+        break;
+    case 4:
+        strip(g, 4, 1);
+        break;
+    case 5:
+        strip(g, 5, 1);
+        break;
+    default:
+        strip(g, 6, 1);
+        break;
+    }
+}
+
+/* The last panel where some of its columns are missing. B has them all, so it is computed
+ * whole, in a buffer. */
+static void part_panel(const struct mha_gemm *g, size_t column) {
+    float c[MAX_ROWS][MHA_PANEL];
+    float start[MAX_ROWS][MHA_PANEL] = {0};
+    size_t size = (g->columns - column) * sizeof(float);
+    struct mha_gemm whole = *g;
+    whole.columns = MHA_PANEL;
+    whole.b = g->b + column / MHA_PANEL * g->b_panel_stride;
+    whole.c = c[0];
+    whole.c_stride = MHA_PANEL;
+    if (g->start) {
+        for (size_t i = 0; i < g->rows; i++) {
+            memcpy(start[i], g->start + i * g->start_stride + column, size);
+        }
+        whole.start = start[0];
+        whole.start_stride = MHA_PANEL;
+    }
+    whole_panels(&whole);
+    for (size_t i = 0; i < g->rows; i++) {
+        memcpy(g->c + i * g->c_stride + column, c[i], size);
+    }
+}
+
+void mha_neon_gemm(const struct mha_gemm *g) {
+    size_t whole = g->columns / MHA_PANEL * MHA_PANEL;
+    if (whole > 0) {
+        struct mha_gemm panels = *g;
+        panels.columns = whole;
+        whole_panels(&panels);
+    }
+    if (whole < g->columns) {
+        part_panel(g, whole);
+    }
+}
