@@ -34,9 +34,13 @@ enum way { WHOLE, NO_WEIGHTS, BY_SEQUENCE, IN_CHUNKS, WAYS };
 static const char *const way_names[WAYS] = {
     "all at once, weights returned",
     "all at once, weights not returned",
-    "each sequence alone",
+    "each sequence alone, weights returned",
     "queries in chunks",
 };
+
+static bool returns_weights(enum way way) {
+    return way == WHOLE || way == BY_SEQUENCE;
+}
 
 struct tally {
     size_t cases;
@@ -65,7 +69,8 @@ static bool forward(mha_context *context, const mha_layer *layer, const mha_forw
     return mha_forward(context, layer, args) == MHA_OK || failure("%s", mha_error_message());
 }
 
-/* Queries first .. first + n - 1 of one sequence, on their own. */
+/* Queries first .. first + n - 1 of one sequence, on their own. Results with an attention
+ * array want all queries. */
 static bool forward_part(mha_context *context, const struct problem *p, size_t sequence,
                          size_t first, size_t n, const struct results *results) {
     const mha_forward_args *whole = &p->args;
@@ -80,6 +85,9 @@ static bool forward_part(mha_context *context, const struct problem *p, size_t s
                              .key = key + sequence * whole->kv_len * c->k_dim,
                              .mask = &mask,
                              .output = results->output + rows * c->d_model};
+    if (results->attention != NULL) {
+        part.attention = results->attention + sequence * c->n_heads * n * whole->kv_len;
+    }
     if (whole->value != NULL) {
         part.value = whole->value + sequence * whole->kv_len * c->v_dim;
     }
@@ -103,9 +111,10 @@ static bool forward_part(mha_context *context, const struct problem *p, size_t s
 static bool compute(mha_context *context, const struct problem *p, enum way way,
                     const struct results *results) {
     mha_forward_args args = p->args;
-    args.output = results->output;
+    struct results wanted = {results->output, returns_weights(way) ? results->attention : NULL};
     if (way == WHOLE || way == NO_WEIGHTS) {
-        args.attention = way == WHOLE ? results->attention : NULL;
+        args.output = wanted.output;
+        args.attention = wanted.attention;
         return forward(context, p->layer, &args);
     }
     /* Small, but each chunk projects all keys again. */
@@ -114,7 +123,7 @@ static bool compute(mha_context *context, const struct problem *p, enum way way,
     for (size_t sequence = 0; sequence < args.batch; sequence++) {
         for (size_t first = 0; first < args.q_len; first += chunk) {
             size_t n = chunk < args.q_len - first ? chunk : args.q_len - first;
-            if (!forward_part(context, p, sequence, first, n, results)) {
+            if (!forward_part(context, p, sequence, first, n, &wanted)) {
                 return false;
             }
         }
@@ -191,7 +200,7 @@ static bool check_problem(struct check *check, const char *name, size_t index,
             check->tally[isa][way].cases++;
             compare(check, isa, way, name, index, p, "output", have->output, want->output,
                     p->output_count);
-            if (way == WHOLE) {
+            if (returns_weights(way)) {
                 compare(check, isa, way, name, index, p, "attention", have->attention,
                         want->attention, p->attention_count);
             }
@@ -257,14 +266,14 @@ static bool check_all(struct check *check) {
 static void print_results(const struct check *check) {
     uint64_t values = 0, different = 0;
     size_t isas = 0;
-    printf("%-8s %-36s %6s %12s %10s\n", "isa", "compared with scalar all at once", "cases",
+    printf("%-8s %-38s %6s %12s %10s\n", "isa", "compared with scalar all at once", "cases",
            "values", "different");
     for (mha_isa isa = MHA_ISA_SCALAR; isa < MHA_ISA_COUNT; isa++) {
         isas += check->isa_checked[isa] && isa != MHA_ISA_SCALAR;
         for (enum way way = WHOLE; way < WAYS; way++) {
             const struct tally *tally = &check->tally[isa][way];
             if (tally->cases > 0) {
-                printf("%-8s %-36s %6zu %12" PRIu64 " %10" PRIu64 "\n", mha_isa_name(isa),
+                printf("%-8s %-38s %6zu %12" PRIu64 " %10" PRIu64 "\n", mha_isa_name(isa),
                        way_names[way], tally->cases, tally->values, tally->different);
             }
             values += tally->values;

@@ -75,8 +75,11 @@ const char *in_scratch(const char *name) {
 /* ---- Bytes -------------------------------------------------------------------- */
 
 void put(struct bytes *bytes, const void *data, size_t size) {
-    bytes->data = realloc(bytes->data, bytes->size + size + 1);
-    require(bytes->data != NULL, "out of memory");
+    if (bytes->size + size >= bytes->capacity) {
+        bytes->capacity = 2 * (bytes->size + size) + 64;
+        bytes->data = realloc(bytes->data, bytes->capacity);
+        require(bytes->data != NULL, "out of memory");
+    }
     if (size > 0) {
         memcpy(bytes->data + bytes->size, data, size);
     }

@@ -28,8 +28,8 @@ size_t scratch_count(void);
 /* ---- Bytes ------------------------------------------------------------------ */
 
 struct bytes {
-    unsigned char *data;
-    size_t size;
+    unsigned char *data; /* with a NUL behind its end */
+    size_t size, capacity;
 };
 
 void put(struct bytes *bytes, const void *data, size_t size);
