@@ -1,14 +1,18 @@
 # What the scripts for other machines share: sourced after lib.sh, not run.
 
-# target MACHINE: sets $triplet, by which the cross compiler and the cross file go, and $qemu.
+# target MACHINE: sets $triplet, by which the cross compiler and the cross file go.
 target() {
   case $1 in
-  aarch64) triplet=aarch64-linux-gnu qemu=qemu-aarch64 ;;
-  armhf) triplet=arm-linux-gnueabihf qemu=qemu-arm ;;
-  s390x) triplet=s390x-linux-gnu qemu=qemu-s390x ;;
-  riscv64) triplet=riscv64-linux-gnu qemu=qemu-riscv64 ;;
+  aarch64) triplet=aarch64-linux-gnu debian=arm64 ;;
+  armhf) triplet=arm-linux-gnueabihf debian=armhf ;;
+  s390x | riscv64) triplet=$1-linux-gnu debian=$1 ;;
   *) die "unknown machine: $1 (there are aarch64, armhf, s390x, riscv64)" ;;
   esac
+}
+
+# need_compiler gcc|g++: for the target.
+need_compiler() {
+  need "$1-$triplet" "libc6-dev-$debian-cross"
 }
 
 # need_source PACKAGE VERSION: its source from Debian into subprojects/, where the wrap of that

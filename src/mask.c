@@ -67,8 +67,9 @@ mha_status mha_mask_check(const mha_mask *mask, const struct mha_mask_shape *s) 
         return mha_fail(MHA_ERROR_ARGUMENT, "mask->causal (%d) is not a member of mha_causal",
                         (int)mask->causal);
     }
-    if (mask->query_offset > POSITION_LIMIT || mask->query_offset < -POSITION_LIMIT ||
-        s->q_len > (uint64_t)POSITION_LIMIT || s->kv_len > (uint64_t)POSITION_LIMIT) {
+    int64_t offset = mask->query_offset;
+    uint64_t longest = s->q_len > s->kv_len ? s->q_len : s->kv_len;
+    if (offset > POSITION_LIMIT || offset < -POSITION_LIMIT || longest > (uint64_t)POSITION_LIMIT) {
         return mha_fail(MHA_ERROR_ARGUMENT,
                         "positions beyond 2^61: query_offset %lld, q_len %zu, kv_len %zu",
                         (long long)mask->query_offset, s->q_len, s->kv_len);
