@@ -96,7 +96,8 @@ const struct bits_case bits_cases[] = {
      .causal = BOTTOM_RIGHT},
     {"alibi-bias", 1, 30, 50, 0, 4, 0, 16, .bare = true, .slope = 0.5f, .bias = 5},
     {"all-masks", 2, 40, 600, 0, 4, 2, 16, .bare = true, .keep = 4, .bias = 3,
-     .lengths = LENGTHS(600, 590), .causal = BOTTOM_RIGHT, .window = 200, .slope = 0.125f, .offset = -3},
+     .lengths = LENGTHS(600, 590), .causal = BOTTOM_RIGHT, .window = 200, .slope = 0.125f,
+     .offset = -3},
 
     /* Far from ordinary numbers. */
     {"logits-in-hundreds", 1, 30, 100, 0, 2, 0, 32, .bare = true, .exponent = 9},
