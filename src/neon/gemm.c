@@ -8,6 +8,10 @@
  * constant rows and panels, and there are no arrays and no loops but those over the depth.
  * scripts/mca shows what became of it.
  */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-schedule-insns") /* it would gather loads, and then spill */
+#endif
+
 #include <string.h>
 
 #include "neon.h"
@@ -119,11 +123,14 @@ struct ahead {
     float32x4_t even, odd;
 };
 
-/* A load that stays where it is written: clang would gather loads, and then spill. gcc does
- * not with -fno-schedule-insns, which meson.build gives it. */
-static ALWAYS_INLINE float32x4_t load_here(const float *from) {
+/* A load that stays behind the computation of c, where it is written. Either compiler spills
+ * or copies accumulators with the other's form. */
+static ALWAYS_INLINE float32x4_t load_after(float32x4_t *c, const float *from) {
 #if defined(__clang__)
+    (void)c;
     __asm__ volatile("" ::: "memory");
+#else
+    __asm__("" : "+w"(*c) : : "memory");
 #endif
     return vld1q_f32(from);
 }
@@ -133,13 +140,13 @@ static ALWAYS_INLINE float32x4_t load_here(const float *from) {
 static ALWAYS_INLINE void fma_panel(struct panel *c, struct quad a, struct ahead *x, const float *b,
                                     const float *next, bool more, size_t rows, int lane) {
     fma_quad(&c->columns0, a, x->even, rows, lane);
-    x->even = load_here(b + 8);
+    x->even = load_after(&c->columns0.row0, b + 8);
     fma_quad(&c->columns4, a, x->odd, rows, lane);
-    x->odd = load_here(b + 12);
+    x->odd = load_after(&c->columns4.row0, b + 12);
     fma_quad(&c->columns8, a, x->even, rows, lane);
-    x->even = more ? load_here(next) : x->even;
+    x->even = more ? load_after(&c->columns8.row0, next) : x->even;
     fma_quad(&c->columns12, a, x->odd, rows, lane);
-    x->odd = more ? load_here(next + 4) : x->odd;
+    x->odd = more ? load_after(&c->columns12.row0, next + 4) : x->odd;
 }
 
 /* The same for panels p_stride apart. */
