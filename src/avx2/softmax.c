@@ -122,7 +122,9 @@ static float exp_row(const struct mha_softmax_row *row, size_t keys, float *s, f
     /* A block of masked keys and NaN has no maximum; 0 keeps exp(-inf) = 0 there. */
     const __m256 base = _mm256_set1_ps(max == -INFINITY ? 0.0f : max);
     __m256 low = _mm256_setzero_ps(), high = low; /* 16 lanes */
-    memset(s, 0, row->begin * sizeof *s);
+    if (row->begin > 0) {
+        memset(s, 0, row->begin * sizeof *s);
+    }
     size_t j = row->begin / MHA_PANEL * MHA_PANEL;
     if (j < row->begin) {
         exp_part(row, s, j, base, &low);
@@ -139,7 +141,9 @@ static float exp_row(const struct mha_softmax_row *row, size_t keys, float *s, f
         exp_part(row, s, j, base, &low);
         exp_part(row, s, j + LANES, base, &high);
     }
-    memset(s + row->end, 0, (keys - row->end) * sizeof *s);
+    if (row->end < keys) {
+        memset(s + row->end, 0, (keys - row->end) * sizeof *s);
+    }
     __m256 sum = _mm256_add_ps(low, high);
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));

@@ -4,73 +4,98 @@
  */
 #include "avx2.h"
 
-/* Rows x[0 .. 7] of an 8 x 8 matrix become its columns. */
-static ALWAYS_INLINE void transpose_8x8(__m256 x[8]) {
-    __m256 pair[8], quad[8];
+/* Panels of so many floats and more don't stay in a cache: writing them past it saves
+ * reading them first. */
+#define LARGE ((size_t)1 << 20)
+
+/* Four columns of eight source rows to eight columns of a panel. Unless whole, only the first
+ * `rows` and `columns` of them exist; missing rows become zeros. */
+static ALWAYS_INLINE void block(const float *source, size_t stride, size_t rows, size_t columns,
+                                bool whole, float *panel) {
+    const __m128i mask = _mm_cmpgt_epi32(_mm_set1_epi32((int)columns), _mm_setr_epi32(0, 1, 2, 3));
+    __asm__("" : "+r"(source)); /* lest gcc keep the rows' addresses of many blocks at once */
+    __m256 x[4];
     UNROLLED
-    for (size_t i = 0; i < 8; i += 2) { /* elements of two rows, alternating */
-        pair[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
-        pair[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    for (size_t r = 0; r < 4; r++) {
+        if (whole) {
+            x[r] = _mm256_set_m128(_mm_loadu_ps(source + (r + 4) * stride),
+                                   _mm_loadu_ps(source + r * stride));
+        } else {
+            __m128 low = _mm_setzero_ps(), high = low;
+            if (r < rows) {
+                low = _mm_maskload_ps(source + r * stride, mask);
+            }
+            if (r + 4 < rows) {
+                high = _mm_maskload_ps(source + (r + 4) * stride, mask);
+            }
+            x[r] = _mm256_set_m128(high, low);
+        }
     }
+    __m256 low01 = _mm256_unpacklo_ps(x[0], x[1]), high01 = _mm256_unpackhi_ps(x[0], x[1]);
+    __m256 low23 = _mm256_unpacklo_ps(x[2], x[3]), high23 = _mm256_unpackhi_ps(x[2], x[3]);
+    const __m256 column[4] = {
+        _mm256_shuffle_ps(low01, low23, 0x44),
+        _mm256_shuffle_ps(low01, low23, 0xee),
+        _mm256_shuffle_ps(high01, high23, 0x44),
+        _mm256_shuffle_ps(high01, high23, 0xee),
+    };
     UNROLLED
-    for (size_t i = 0; i < 8; i += 4) { /* of four rows */
-        quad[i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
-        quad[i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xee);
-        quad[i + 2] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
-        quad[i + 3] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
-    }
-    UNROLLED
-    for (size_t i = 0; i < 4; i++) { /* halves */
-        x[i] = _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x20);
-        x[i + 4] = _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x31);
+    for (size_t c = 0; c < 4; c++) {
+        if (whole || c < columns) {
+            _mm256_storeu_ps(panel + c * MHA_PANEL, column[c]);
+        }
     }
 }
 
-/* 8 source rows, of which the first `rows` exist, from column to 8 columns on, of which
- * `columns` exist; panel: of that column, at the half the rows belong to. */
-static ALWAYS_INLINE void block(const float *source, size_t stride, size_t rows, size_t columns,
-                                bool whole, float *panel) {
-    __m256 x[LANES];
-    const __m256i mask = lane_mask(0, 0, columns);
+/* 16 columns of 16 source rows, so that a cache line of the source is read once. */
+static ALWAYS_INLINE void square(const float *source, size_t stride, float *panel) {
     UNROLLED
-    for (size_t r = 0; r < LANES; r++) {
-        x[r] = whole      ? _mm256_loadu_ps(source + r * stride)
-               : r < rows ? _mm256_maskload_ps(source + r * stride, mask)
-                          : _mm256_setzero_ps();
+    for (size_t c = 0; c < MHA_PANEL; c += 4) {
+        block(source + c, stride, LANES, 4, true, panel + c * MHA_PANEL);
     }
-    transpose_8x8(x);
+    source += LANES * stride;
     UNROLLED
-    for (size_t c = 0; c < LANES; c++) {
-        if (whole || c < columns) {
-            _mm256_storeu_ps(panel + c * MHA_PANEL, x[c]);
-        }
+    for (size_t c = 0; c < MHA_PANEL; c += 4) {
+        block(source + c, stride, LANES, 4, true, panel + c * MHA_PANEL + LANES);
+    }
+}
+
+/* The same for an aligned panel that won't be read soon. */
+static ALWAYS_INLINE void square_past_cache(const float *source, size_t stride, float *panel) {
+    _Alignas(64) float square_panel[MHA_PANEL * MHA_PANEL];
+    square(source, stride, square_panel);
+    UNROLLED
+    for (size_t i = 0; i < MHA_PANEL * MHA_PANEL; i += LANES) {
+        _mm256_stream_ps(panel + i, _mm256_load_ps(square_panel + i));
     }
 }
 
 void mha_avx2_transpose(size_t rows, size_t columns, const float *source, size_t stride,
                         float *panels) {
+    bool past_cache = rows > 0 && columns >= LARGE / rows && (uintptr_t)panels % 32 == 0;
     for (size_t first = 0; first < rows; first += MHA_PANEL) {
         size_t filled = rows - first < MHA_PANEL ? rows - first : MHA_PANEL;
         size_t upper = filled < LANES ? filled : LANES; /* rows of the halves */
         size_t lower = filled - upper;
         const float *from = source + first * stride;
         size_t c = 0;
-        /* 16 columns at a time: a cache line of a row is read once. */
         for (; filled == MHA_PANEL && c + MHA_PANEL <= columns; c += MHA_PANEL) {
-            float *to = panels + c * MHA_PANEL;
-            block(from + c, stride, LANES, LANES, true, to);
-            block(from + c + LANES, stride, LANES, LANES, true, to + LANES * MHA_PANEL);
-            const float *second = from + c + LANES * stride;
-            block(second, stride, LANES, LANES, true, to + LANES);
-            block(second + LANES, stride, LANES, LANES, true, to + LANES * MHA_PANEL + LANES);
+            if (past_cache) {
+                square_past_cache(from + c, stride, panels + c * MHA_PANEL);
+            } else {
+                square(from + c, stride, panels + c * MHA_PANEL);
+            }
         }
-        for (; c < columns; c += LANES) {
-            size_t left = columns - c < LANES ? columns - c : LANES;
+        for (; c < columns; c += 4) {
+            size_t left = columns - c < 4 ? columns - c : 4;
             float *to = panels + c * MHA_PANEL;
             block(from + c, stride, upper, left, false, to);
             block(from + c + (lower > 0 ? LANES * stride : 0), stride, lower, left, false,
                   to + LANES);
         }
         panels += columns * MHA_PANEL;
+    }
+    if (past_cache) {
+        _mm_sfence();
     }
 }
