@@ -54,8 +54,10 @@ static bool load(struct run *run) {
     }
     run->weights.config.scale = (float)asked->scale;
     run->weights.config.masked_rows = asked->masked_rows;
-    if (mha_layer_create(&run->weights.config, &run->weights.arrays, &run->layer) != MHA_OK) {
-        return fail_library(asked->weights, ": ");
+    mha_status status = mha_layer_create(&run->weights.config, &run->weights.arrays, &run->layer);
+    if (status != MHA_OK) {
+        bool at_fault = status == MHA_ERROR_ARGUMENT; /* the file, not memory or $MHA_ISA */
+        return fail_library(at_fault ? asked->weights : "", at_fault ? ": " : "");
     }
     if (!inputs_load(&asked->inputs, mha_layer_config(run->layer), &run->inputs)) {
         return false;

@@ -5,6 +5,7 @@
  */
 #include "weights.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,9 +104,12 @@ static bool read_config(struct loader *l, size_t n_heads, size_t n_kv_heads, mha
     size_t head_dim = s->rows[ROLE_Q] / n_heads;
     if (s->rows[ROLE_K] % head_dim != 0 || s->rows[ROLE_K] / head_dim != n_kv_heads) {
         const struct tensor *k = l->names->weight[ROLE_K];
+        char hint[64] = "";
+        if (s->rows[ROLE_K] % head_dim == 0) {
+            snprintf(hint, sizeof hint, " (--kv-heads %zu fits)", s->rows[ROLE_K] / head_dim);
+        }
         return failure("%s: tensor '%s' of shape %s is not %zu key/value heads of width %zu%s",
-                       path, k->name, shape_text(&k->shape).text, n_kv_heads, head_dim,
-                       s->rows[ROLE_K] % head_dim == 0 ? " (see --kv-heads)" : "");
+                       path, k->name, shape_text(&k->shape).text, n_kv_heads, head_dim, hint);
     }
     if (s->rows[ROLE_V] % n_kv_heads != 0) {
         const struct tensor *v = l->names->weight[ROLE_V];

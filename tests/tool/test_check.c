@@ -166,18 +166,14 @@ static void word_after(const char *text, const char *label, char *out, size_t ca
 }
 
 START_TEST(program) {
-    char first[32], again[32], other[32];
+    char first[32], other[32];
     struct outcome outcome = run_tool("check", "--quick", "--isa", "scalar", NULL);
     require(outcome.status == 0 && outcome.err[0] == '\0', "%s%s", outcome.out, outcome.err);
     ck_assert_ptr_nonnull(strstr(outcome.out, "scalar alone was checked, against itself"));
     word_after(outcome.out, "digest of the scalar results: ", first, sizeof first);
-    outcome = run_tool("check", "--quick", "--seed=1", NULL);
-    require(outcome.status == 0, "%s", outcome.err);
-    word_after(outcome.out, "digest of the scalar results: ", again, sizeof again);
     outcome = run_tool("check", "--quick", "--seed", "2", "--isa=scalar", NULL);
     require(outcome.status == 0, "%s", outcome.err);
     word_after(outcome.out, "digest of the scalar results: ", other, sizeof other);
-    ck_assert_str_eq(first, again);
     ck_assert_str_ne(first, other);
 }
 END_TEST

@@ -75,7 +75,7 @@ START_TEST(heads_that_do_not_divide) {
         {NAMING_BERT, 4, 0, "4 heads do not divide the 6 rows of tensor"},
         {NAMING_BERT, 7, 0, "7 heads do not divide the 6 rows"},
         {NAMING_BERT, SIZE_MAX, 0, "do not divide the 6 rows"},
-        {NAMING_BERT, 2, 1, "is not 1 key/value heads of width 3 (see --kv-heads)"},
+        {NAMING_BERT, 2, 1, "is not 1 key/value heads of width 3 (--kv-heads 2 fits)"},
         {NAMING_BERT, 2, 4, "is not 4 key/value heads of width 3"},
         {NAMING_BERT, 1, 2, "is not 2 key/value heads of width 6"},
         {NAMING_MHA, 4, 0, "4 heads do not divide the 6 rows of each of q, k and v in tensor"},
