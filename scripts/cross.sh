@@ -1,11 +1,11 @@
 # What the scripts for other machines share: sourced after lib.sh, not run.
 
-# target MACHINE: sets $triplet, by which the cross compiler and the cross file go.
+# target MACHINE: sets $triplet, by which the cross compiler and the cross file go, and $qemu.
 target() {
   case $1 in
-  aarch64) triplet=aarch64-linux-gnu debian=arm64 ;;
-  armhf) triplet=arm-linux-gnueabihf debian=armhf ;;
-  s390x | riscv64) triplet=$1-linux-gnu debian=$1 ;;
+  aarch64) triplet=aarch64-linux-gnu debian=arm64 qemu=qemu-aarch64 ;;
+  armhf) triplet=arm-linux-gnueabihf debian=armhf qemu=qemu-arm ;;
+  s390x | riscv64) triplet=$1-linux-gnu debian=$1 qemu=qemu-$1 ;;
   *) die "unknown machine: $1 (there are aarch64, armhf, s390x, riscv64)" ;;
   esac
 }

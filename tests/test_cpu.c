@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__) && (defined(__aarch64__) || defined(__arm__))
+#include <sys/auxv.h>
+#endif
 
 #include "cpu.h"
 #include "dispatch.h"
@@ -112,6 +115,56 @@ END_TEST
 
 #endif
 
+/* AT_HWCAP of boards, whose decoding any machine can try. AArch64: fp 0x1, asimd 0x2. 32-bit
+ * ARM: vfp 0x40, neon 0x1000, vfpv3 0x2000, vfpv4 0x10000. */
+static const struct {
+    const char *name;
+    enum mha_cpu_architecture architecture;
+    uint64_t hwcap;
+    unsigned features;
+} boards[] = {
+    {"Raspberry Pi 4 (Cortex-A72)", MHA_ARCH_AARCH64, 0x887, MHA_CPU_NEON},
+    {"Raspberry Pi 5 (Cortex-A76)", MHA_ARCH_AARCH64, 0x119fff, MHA_CPU_NEON},
+    {"AArch64, kernel without FP", MHA_ARCH_AARCH64, 0, 0},
+    {"AArch64, FP alone", MHA_ARCH_AARCH64, 0x1, 0},
+    {"AArch64, all but asimd", MHA_ARCH_AARCH64, ~UINT64_C(0x2), 0},
+    {"Raspberry Pi 1 (ARM1176, VFPv2)", MHA_ARCH_ARM, 0x81d6, 0},
+    {"BeagleBone (Cortex-A8, VFPv3)", MHA_ARCH_ARM, 0x8b8d6, 0},
+    {"Cortex-A9, VFPv3", MHA_ARCH_ARM, 0x8b0d6, 0},
+    {"Raspberry Pi 2 (Cortex-A7, VFPv4)", MHA_ARCH_ARM, 0x3fb0d6, MHA_CPU_FMA},
+    {"ARM, VFPv4 without NEON (Cortex-A5)", MHA_ARCH_ARM, 0x1e0d6, MHA_CPU_FMA},
+    {"ARM, all but VFPv4", MHA_ARCH_ARM, ~UINT64_C(0x10000), 0},
+    {"another architecture", MHA_ARCH_OTHER, ~UINT64_C(0), 0},
+    {"x86", MHA_ARCH_X86, ~UINT64_C(0), 0},
+};
+enum { BOARDS = sizeof boards / sizeof *boards };
+
+START_TEST(recorded_boards) {
+    begin_case("%s", boards[_i].name);
+    unsigned features = mha_cpu_decode(
+        &(struct mha_cpu_raw){.architecture = boards[_i].architecture, .hwcap = boards[_i].hwcap});
+    ck_assert_msg(features == boards[_i].features, "%s: features %u", case_name(), features);
+}
+END_TEST
+
+#if defined(__linux__) && (defined(__aarch64__) || defined(__arm__))
+
+/* The system's own names for the bits. */
+START_TEST(this_board) {
+#if defined(__aarch64__)
+    unsigned expected = getauxval(AT_HWCAP) & HWCAP_ASIMD ? MHA_CPU_NEON : 0;
+    ck_assert_int_eq(mha_isa_supported(MHA_ISA_NEON), expected != 0);
+#else
+    unsigned expected = getauxval(AT_HWCAP) & HWCAP_ARM_VFPv4 ? MHA_CPU_FMA : 0;
+    const char *scalar = table_name(mha_dispatch(MHA_ISA_SCALAR, mha_cpu_features()));
+    ck_assert_str_eq(scalar, expected ? "scalar_fma" : "scalar");
+#endif
+    ck_assert_uint_eq(mha_cpu_features(), expected);
+}
+END_TEST
+
+#endif
+
 /* ---- This machine ---------------------------------------------------------- */
 
 /* "scalar, avx2": what the messages must end with. */
@@ -195,7 +248,12 @@ START_TEST(automatic) {
 END_TEST
 
 START_TEST(unknown_names) {
-    static const char *const unknown[] = {"sse2", "AVX2", "avx2 ", "avx", "scalar,avx2", "0",
+    static const char *const unknown[] = {"sse2",
+                                          "AVX2",
+                                          "avx2 ",
+                                          "avx",
+                                          "scalar,avx2",
+                                          "0",
                                           "a name that is far longer than any that there is"};
     char expected[300];
     mha_isa isa = MHA_ISA_NEON;
@@ -245,6 +303,10 @@ int main(void) {
 #if defined(__x86_64__) || defined(__i386__)
     tcase_add_loop_test(test, recorded, 0, CPUS);
     tcase_add_test(test, this_cpu);
+#endif
+    tcase_add_loop_test(test, recorded_boards, 0, BOARDS);
+#if defined(__linux__) && (defined(__aarch64__) || defined(__arm__))
+    tcase_add_test(test, this_board);
 #endif
     tcase_add_loop_test(test, by_name, MHA_ISA_SCALAR, MHA_ISA_COUNT);
     tcase_add_loop_test(test, automatic, 0, 3);
