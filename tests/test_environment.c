@@ -32,8 +32,9 @@ static void write_environment(uint64_t environment) {
     _mm_setcsr((unsigned)environment);
 }
 
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) || (defined(__arm__) && defined(__ARM_FP))
 
+/* Bits of FPCR, and of 32-bit ARM's FPSCR. */
 static const uint64_t environments[] = {
     1 << 24, /* FZ */
     1 << 22, /* up */
@@ -42,6 +43,8 @@ static const uint64_t environments[] = {
     7 << 22, /* FZ and to zero */
     1 << 25, /* default NaN */
 };
+
+#if defined(__aarch64__)
 
 static uint64_t read_environment(void) {
     uint64_t fpcr;
@@ -52,6 +55,20 @@ static uint64_t read_environment(void) {
 static void write_environment(uint64_t environment) {
     __asm__ volatile("msr fpcr, %0" : : "r"(environment));
 }
+
+#else
+
+static uint64_t read_environment(void) {
+    uint32_t fpscr;
+    __asm__ volatile("vmrs %0, fpscr" : "=r"(fpscr));
+    return fpscr & ~UINT32_C(0xf800009f); /* without the flags */
+}
+
+static void write_environment(uint64_t environment) {
+    __asm__ volatile("vmsr fpscr, %0" : : "r"((uint32_t)environment));
+}
+
+#endif
 
 #else
 
