@@ -6,15 +6,26 @@
 #include "avx512.h"
 
 /* The largest tiles in rows and in panels; not both at once. */
-enum { TILE_ROWS = 12, TILE_PANELS = 8 };
+enum { TILE_ROWS = 12, TILE_PANELS = 4 };
 
 /* Rows of A that share a pointer, for x86 addresses reach p, p + stride, p + 2 * stride. */
 enum { POINTER_ROWS = 3 };
 
+/* Steps over depth from a prefetch of B to its use: enough for memory's latency, and across
+ * pages, which the hardware's prefetching ends at. Fewer rows than 4 take B as fast as it comes
+ * without. */
+enum { PREFETCH = 64 };
+
+/* Keeps gcc from using x straight from memory, again at each use. */
+static ALWAYS_INLINE __m512 in_register(__m512 x) {
+    __asm__("" : "+v"(x));
+    return x;
+}
+
 /* C[rows][16 * panels] at column of C, the last panel in the lanes of last only; rows and
  * panels are constants where it is inlined. */
 static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t rows, size_t panels,
-                     __mmask16 last) {
+                               __mmask16 last) {
     const float *a[TILE_ROWS / POINTER_ROWS];
     UNROLLED
     for (size_t i = 0; i < rows; i += POINTER_ROWS) {
@@ -24,7 +35,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
     size_t a_stride = g->a_stride;
     size_t b_stride = g->b_stride;
     size_t b_panel_stride = g->b_panel_stride;
-    __m512 acc[TILE_ROWS][TILE_PANELS];
+    __m512 acc[TILE_PANELS][TILE_ROWS];
     if (g->start) {
         UNROLLED
         for (size_t i = 0; i < rows; i++) {
@@ -32,7 +43,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
             UNROLLED
             for (size_t j = 0; j < panels; j++) {
                 __mmask16 lanes = j + 1 < panels ? ALL_LANES : last;
-                acc[i][j] = _mm512_maskz_loadu_ps(lanes, start + j * MHA_PANEL);
+                acc[j][i] = _mm512_maskz_loadu_ps(lanes, start + j * MHA_PANEL);
             }
         }
     } else {
@@ -40,22 +51,31 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
         for (size_t i = 0; i < rows; i++) {
             UNROLLED
             for (size_t j = 0; j < panels; j++) {
-                acc[i][j] = _mm512_setzero_ps();
+                acc[j][i] = _mm512_setzero_ps();
             }
         }
     }
+    size_t prefetch = PREFETCH * b_stride * sizeof *b;
     for (size_t d = g->depth; d > 0; d--) {
+        /* Two pointers and a stride make up all addresses of B. Left to themselves, compilers
+         * make a pointer of each, run out of registers and move the sums about. */
+        const float *ahead = (const float *)((uintptr_t)b + prefetch);
+        __asm__("" : "+r"(b), "+r"(ahead));
         __m512 row[TILE_PANELS];
         UNROLLED
         for (size_t j = 0; j < panels; j++) {
-            row[j] = _mm512_loadu_ps(b + j * b_panel_stride);
+            __m512 x = _mm512_loadu_ps(b + j * b_panel_stride);
+            row[j] = rows < 4 ? in_register(x) : x;
+            if (rows > 3) {
+                _mm_prefetch((const char *)(ahead + j * b_panel_stride), _MM_HINT_T0);
+            }
         }
         UNROLLED
         for (size_t i = 0; i < rows; i++) {
             __m512 value = _mm512_set1_ps(a[i / POINTER_ROWS][i % POINTER_ROWS * a_stride]);
             UNROLLED
             for (size_t j = 0; j < panels; j++) {
-                acc[i][j] = _mm512_fmadd_ps(value, row[j], acc[i][j]);
+                acc[j][i] = _mm512_fmadd_ps(value, row[j], acc[j][i]);
             }
         }
         UNROLLED
@@ -70,48 +90,66 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
         for (size_t j = 0; j < panels; j++) {
             float *c = g->c + i * g->c_stride + column + j * MHA_PANEL;
             __mmask16 lanes = j + 1 < panels ? ALL_LANES : last;
-            _mm512_mask_storeu_ps(c, lanes, acc[i][j]);
+            _mm512_mask_storeu_ps(c, lanes, acc[j][i]);
         }
     }
 }
 
-/* Tiles of full panels from column on, as many as fit. Gives the column after them. */
-static ALWAYS_INLINE size_t tiles(const struct mha_gemm *g, size_t column, size_t rows, size_t panels) {
-    for (; column + panels * MHA_PANEL <= g->columns; column += panels * MHA_PANEL) {
-        tile(g, column, rows, panels, ALL_LANES);
-    }
-    return column;
-}
-
-/* All columns: panels at once where there are that many left, then fewer. */
+/* All columns: as many panels at a time as are given, then fewer. Four that are left make two
+ * and two rather than three and one: a lone panel has too few chains. */
 static ALWAYS_INLINE void all_columns(const struct mha_gemm *g, size_t rows, size_t panels) {
-    size_t column = tiles(g, 0, rows, panels);
-    if (panels > 4) {
-        column = tiles(g, column, rows, 4);
+    size_t column = 0;
+    size_t left = g->columns / MHA_PANEL;
+    for (; left >= panels && !(panels == 3 && left == 4); left -= panels) {
+        tile(g, column, rows, panels, ALL_LANES);
+        column += panels * MHA_PANEL;
     }
-    if (panels > 2) {
-        column = tiles(g, column, rows, 2);
+    for (; panels > 2 && left >= 2; left -= 2) {
+        tile(g, column, rows, 2, ALL_LANES);
+        column += 2 * MHA_PANEL;
     }
-    column = tiles(g, column, rows, 1);
-    if (column < g->columns) {
+    for (; column < g->columns; column += MHA_PANEL) {
         tile(g, column, rows, 1, first_lanes(g->columns - column));
     }
 }
 
-/* 8 chains at least, to keep two FMA units of latency 4 busy. */
 void mha_avx512_gemm(const struct mha_gemm *g) {
     switch (g->rows) {
-    case 1: all_columns(g, 1, 8); break;
-    case 2: all_columns(g, 2, 4); break;
-    case 3: all_columns(g, 3, 4); break;
-    case 4: all_columns(g, 4, 4); break;
-    case 5: all_columns(g, 5, 4); break;
-    case 6: all_columns(g, 6, 4); break;
-    case 7: all_columns(g, 7, 2); break;
-    case 8: all_columns(g, 8, 2); break;
-    case 9: all_columns(g, 9, 2); break;
-    case 10: all_columns(g, 10, 2); break;
-    case 11: all_columns(g, 11, 2); break;
-    default: all_columns(g, 12, 2); break;
+    case 1:
+        all_columns(g, 1, 4);
+        break;
+    case 2:
+        all_columns(g, 2, 4);
+        break;
+    case 3:
+        all_columns(g, 3, 4);
+        break;
+    case 4:
+        all_columns(g, 4, 4);
+        break;
+    case 5:
+        all_columns(g, 5, 4);
+        break;
+    case 6:
+        all_columns(g, 6, 4);
+        break;
+    case 7:
+        all_columns(g, 7, 3);
+        break;
+    case 8:
+        all_columns(g, 8, 3);
+        break;
+    case 9:
+        all_columns(g, 9, 2);
+        break;
+    case 10:
+        all_columns(g, 10, 2);
+        break;
+    case 11:
+        all_columns(g, 11, 2);
+        break;
+    default:
+        all_columns(g, 12, 2);
+        break;
     }
 }

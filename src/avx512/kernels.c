@@ -7,9 +7,9 @@
 const struct mha_kernels mha_kernels_avx512 = {
     .isa = MHA_ISA_AVX512,
     .gemm_rows = 12,
-    .gemm_columns = 32,
-    .block_rows = 96,
-    .block_depth = 256,
+    .gemm_columns = 128,
+    .block_rows = 192,
+    .block_depth = 1024,
     .gemm = mha_avx512_gemm,
     .softmax = mha_avx512_softmax,
     .merge = mha_avx512_merge,

@@ -12,8 +12,9 @@ enum { UNROLL = 4 };
 
 /* Scale and mask of scores j .. j + 15, of which only those in lanes are looked at; the
  * others become -inf. has_keep and has_bias are constants where it is inlined. */
-static ALWAYS_INLINE __m512 scaled_scores(const struct mha_softmax_row *row, size_t j, __mmask16 lanes,
-                                const float *s, __m512 scale, bool has_keep, bool has_bias) {
+static ALWAYS_INLINE __m512 scaled_scores(const struct mha_softmax_row *row, size_t j,
+                                          __mmask16 lanes, const float *s, __m512 scale,
+                                          bool has_keep, bool has_bias) {
     __m512 masked = _mm512_set1_ps(-INFINITY);
     __m512 t = _mm512_maskz_loadu_ps(lanes, s + j);
     if (has_keep) {
@@ -30,8 +31,9 @@ static ALWAYS_INLINE __m512 scaled_scores(const struct mha_softmax_row *row, siz
 
 /* Scaled and masked scores in place, from the vector of begin to that of end - 1. Gives the
  * row's maximum. */
-static ALWAYS_INLINE float scale_row(size_t keys, float *s, float scale, const struct mha_softmax_row *row,
-                           bool has_keep, bool has_bias) {
+static ALWAYS_INLINE float scale_row(size_t keys, float *s, float scale,
+                                     const struct mha_softmax_row *row, bool has_keep,
+                                     bool has_bias) {
     __m512 factor = _mm512_set1_ps(scale);
     __m512 max[UNROLL];
     UNROLLED
@@ -158,16 +160,23 @@ void mha_avx512_merge(size_t rows, size_t width, const struct mha_partial *runni
 void mha_avx512_normalize(size_t rows, size_t width, const float *sum, const float *in,
                           size_t in_stride, float *out, size_t out_stride) {
     for (size_t i = 0; i < rows; i++) {
-        __m512 r = _mm512_set1_ps(1.0f / sum[i]);
-        for (size_t d = 0; d < width; d += MHA_PANEL) {
-            __mmask16 lanes = first_lanes(width - d);
-            /* A row without keys gives zeros, whatever is in it. */
-            __mmask16 filled = sum[i] == 0.0f ? 0 : lanes;
-            __m512 o = _mm512_maskz_loadu_ps(filled, in + i * in_stride + d);
-            /* Adding +0 makes every exact zero +0. */
-            o = _mm512_maskz_fmadd_ps(filled, o, r, _mm512_setzero_ps());
-            _mm512_mask_storeu_ps(out + i * out_stride + d, lanes, o);
+        if (sum[i] == 0.0f) {
+            memset(out, 0, width * sizeof *out);
+        } else {
+            __m512 r = _mm512_set1_ps(1.0f / sum[i]);
+            __m512 zero = _mm512_setzero_ps(); /* added, it makes every exact zero +0 */
+            size_t d = 0;
+            for (; d + MHA_PANEL <= width; d += MHA_PANEL) {
+                _mm512_storeu_ps(out + d, _mm512_fmadd_ps(_mm512_loadu_ps(in + d), r, zero));
+            }
+            if (d < width) {
+                __mmask16 lanes = first_lanes(width - d);
+                __m512 last = _mm512_maskz_loadu_ps(lanes, in + d);
+                _mm512_mask_storeu_ps(out + d, lanes, _mm512_fmadd_ps(last, r, zero));
+            }
         }
+        in += in_stride;
+        out += out_stride;
     }
 }
 

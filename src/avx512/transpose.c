@@ -6,8 +6,8 @@
 
 /* Up to 4 columns of 16 rows become 4 panel rows. The four registers have source rows
  * k, k + 4, k + 8, k + 12 in their quarters, so that a 4x4 transpose in each quarter is all. */
-static ALWAYS_INLINE void store_columns(__m512 row0, __m512 row1, __m512 row2, __m512 row3, size_t columns,
-                              float *panel) {
+static ALWAYS_INLINE void store_columns(__m512 row0, __m512 row1, __m512 row2, __m512 row3,
+                                        size_t columns, float *panel) {
     __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(row0, row1));
     __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(row2, row3));
     __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(row0, row1));
@@ -27,8 +27,8 @@ static ALWAYS_INLINE void store_columns(__m512 row0, __m512 row1, __m512 row2, _
 }
 
 /* rows <= 16 rows of columns <= 16 columns; both are 16 where it has to be fast. */
-static ALWAYS_INLINE void transpose_block(size_t rows, size_t columns, const float *source, size_t stride,
-                                float *panel) {
+static ALWAYS_INLINE void transpose_block(size_t rows, size_t columns, const float *source,
+                                          size_t stride, float *panel) {
     /* [columns / 4][rows % 4] */
     __m512 part[4][4];
     UNROLLED
@@ -42,10 +42,18 @@ static ALWAYS_INLINE void transpose_block(size_t rows, size_t columns, const flo
             __m128 four = _mm_maskz_loadu_ps(lanes, source + (r < rows ? r * stride : 0) + c);
             __m512 *to = &part[c / 4][r % 4];
             switch (r / 4) {
-            case 0: *to = _mm512_castps128_ps512(four); break;
-            case 1: *to = _mm512_insertf32x4(*to, four, 1); break;
-            case 2: *to = _mm512_insertf32x4(*to, four, 2); break;
-            default: *to = _mm512_insertf32x4(*to, four, 3); break;
+            case 0:
+                *to = _mm512_castps128_ps512(four);
+                break;
+            case 1:
+                *to = _mm512_insertf32x4(*to, four, 1);
+                break;
+            case 2:
+                *to = _mm512_insertf32x4(*to, four, 2);
+                break;
+            default:
+                *to = _mm512_insertf32x4(*to, four, 3);
+                break;
             }
         }
     }
