@@ -221,38 +221,36 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
     }
 }
 
-/* All columns, several panels at a time for as long as there are enough, then one by one. */
-static ALWAYS_INLINE void strip(const struct mha_gemm *g, size_t rows, size_t panels) {
-    size_t column = 0;
+/* Columns from column on, for as long as there are enough; the first of those left. */
+static ALWAYS_INLINE size_t strip(const struct mha_gemm *g, size_t column, size_t rows,
+                                  size_t panels) {
     for (; column + panels * MHA_PANEL <= g->columns; column += panels * MHA_PANEL) {
         tile(g, column, rows, panels);
     }
-    for (; panels > 1 && column < g->columns; column += MHA_PANEL) {
-        tile(g, column, rows, 1);
-    }
+    return column;
 }
 
-/* Whole panels. One row and two take several at once, for 16 chains: four FMA units of
+/* Whole panels. One row and two take several at once, for up to 16 chains: four FMA units of
  * latency 4 need as many. */
 static void whole_panels(const struct mha_gemm *g) {
     switch (g->rows) {
     case 1:
-        strip(g, 1, 4);
+        strip(g, strip(g, strip(g, 0, 1, 4), 1, 2), 1, 1);
         break;
     case 2:
-        strip(g, 2, 2);
+        strip(g, strip(g, 0, 2, 2), 2, 1);
         break;
     case 3:
-        strip(g, 3, 1);
+        strip(g, 0, 3, 1);
         break;
     case 4:
-        strip(g, 4, 1);
+        strip(g, 0, 4, 1);
         break;
     case 5:
-        strip(g, 5, 1);
+        strip(g, 0, 5, 1);
         break;
     default:
-        strip(g, 6, 1);
+        strip(g, 0, 6, 1);
         break;
     }
 }
