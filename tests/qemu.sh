@@ -72,10 +72,9 @@ for model in $before_avx $without_fma; do
     run $model test_golden_bits MHA_TEST_STRIDE=2
     run $model test_fma MHA_TEST_STRIDE=200
     run $model test_exp MHA_TEST_STRIDE=5003
-    run $model test_kernel_gemm MHA_TEST_STRIDE=29
-    run $model test_kernel_softmax MHA_TEST_STRIDE=11
-    run $model test_kernel_partial MHA_TEST_STRIDE=3
-    run $model test_kernel_transpose
+    for kernel in gemm softmax partial transpose; do
+        run $model test_kernel_$kernel MHA_TEST_STRIDE=400
+    done
 done
 run $fma_alone test_golden_bits MHA_TEST_STRIDE=2 MHA_ISA=scalar
 run $without_avx512 test_golden_bits MHA_TEST_STRIDE=2 MHA_ISA=avx2

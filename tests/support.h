@@ -46,6 +46,9 @@ uint64_t fnv1a(uint64_t hash, const void *data, size_t bytes);
  * $MHA_TEST_STRIDE. run_suite() says so in its output. */
 bool skip_case(void);
 
+/* The same for cases of microseconds, of which a thinned run can try 16 times as many. */
+bool skip_small_case(void);
+
 /* The number in an environment variable, or a default; fails loudly on anything else. */
 uint64_t env_number(const char *name, uint64_t otherwise);
 

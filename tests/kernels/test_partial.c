@@ -60,7 +60,7 @@ static struct mha_partial random_partial(struct generator *g, size_t rows, size_
 }
 
 static void try_merge(const struct mha_kernels *table, size_t rows, size_t width, size_t variant) {
-    if (skip_case()) {
+    if (skip_small_case()) {
         return;
     }
     struct generator g = begin_case("merge %s, rows %zu, width %zu, variant %zu",
@@ -113,7 +113,7 @@ END_TEST
 
 static void try_normalize(const struct mha_kernels *table, size_t rows, size_t width,
                           size_t variant) {
-    if (skip_case()) {
+    if (skip_small_case()) {
         return;
     }
     struct generator g = begin_case("normalize %s, rows %zu, width %zu, variant %zu",
@@ -156,7 +156,7 @@ END_TEST
 /* ---- weights --------------------------------------------------------------- */
 
 static void try_weights(const struct mha_kernels *table, size_t keys, size_t variant) {
-    if (skip_case()) {
+    if (skip_small_case()) {
         return;
     }
     struct generator g =
