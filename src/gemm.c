@@ -46,6 +46,10 @@ void mha_linear_rows(const struct mha_kernels *kernels, const struct mha_linear 
     /* With one tile of rows nothing is used twice: let the kernel have all columns. */
     size_t strip = rows > tile_rows ? kernels->gemm_columns : width;
     size_t panel_size = MHA_PANEL * linear->depth;
+    /* While a strip's panels meet the tiles after the first, each of these fetches a part of
+     * the next strip: its first tile would wait for memory. */
+    size_t tiles = mha_divide_up(rows, tile_rows);
+    size_t prefetch_step = mha_divide_up(MHA_PANEL * sizeof(float), tiles > 1 ? tiles - 1 : 1);
     size_t group_size = mha_panels_size(width, linear->depth);
 
     /* A slab of a matrix is copied too: at a stride of whole pages it would compete for few
@@ -59,26 +63,32 @@ void mha_linear_rows(const struct mha_kernels *kernels, const struct mha_linear 
         for (size_t i = 0; copy && i < rows; i++) {
             memcpy(scratch + i * depth, x[i] + from, depth * sizeof *scratch);
         }
-        size_t a_stride = copy ? depth : x_stride;
         for (size_t g = 0; g < groups; g++) {
             for (size_t column = 0; column < width; column += strip) {
+                size_t columns = mha_min(strip, width - column);
+                const float *bias = linear->bias ? linear->bias + g * width + column : NULL;
+                const float *panels = linear->panels + g * group_size +
+                                      column / MHA_PANEL * panel_size + from * MHA_PANEL;
+                uintptr_t next = (uintptr_t)panels + mha_divide_up(columns, MHA_PANEL) *
+                                                         panel_size * sizeof *panels;
                 for (size_t row = 0; row < rows; row += tile_rows) {
                     float *c = out + g * group_stride + row * row_stride + column;
-                    const float *bias = linear->bias ? linear->bias + g * width + column : NULL;
                     kernels->gemm(&(struct mha_gemm){
                         .rows = mha_min(tile_rows, rows - row),
-                        .columns = mha_min(strip, width - column),
+                        .columns = columns,
                         .depth = depth,
                         .a = copy ? scratch + row * depth : x[row],
-                        .a_stride = a_stride,
-                        .b = linear->panels + g * group_size + column / MHA_PANEL * panel_size +
-                             from * MHA_PANEL,
+                        .a_stride = copy ? depth : x_stride,
+                        .b = panels,
                         .b_stride = MHA_PANEL,
                         .b_panel_stride = panel_size,
                         .start = from > 0 ? c : bias,
                         .start_stride = from > 0 ? row_stride : 0,
                         .c = c,
                         .c_stride = row_stride,
+                        .prefetch =
+                            row > 0 ? next + (row / tile_rows - 1) * depth * prefetch_step : 0,
+                        .prefetch_step = prefetch_step,
                     });
                 }
             }

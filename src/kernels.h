@@ -45,6 +45,11 @@ struct mha_gemm {
     size_t start_stride;
     float *c; /* [rows][columns], c_stride between rows */
     size_t c_stride;
+    /* A hint that changes no value: what calls to come will read, worth fetching meanwhile.
+     * The address for the first step over depth in the first panel; it moves by
+     * prefetch_step bytes with each step, and from panel to panel as b does. 0: none. */
+    uintptr_t prefetch;
+    size_t prefetch_step;
 };
 
 /* What one row of scores attends to. Pointers are to key 0 of the row; only elements

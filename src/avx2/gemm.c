@@ -10,8 +10,8 @@
  * delay is lost for good. Fewer rows take more vectors of B at once. */
 enum { MAX_ROWS = 6, MAX_VECTORS = 8 };
 
-/* Steps over depth from a prefetch of B to its use: enough for memory's latency, and across
- * pages, which the hardware's prefetching ends at. */
+/* Steps over depth from a prefetch of B to its use, where the caller gives no better hint:
+ * enough for memory's latency, and across pages, which the hardware's prefetching ends at. */
 enum { PREFETCH = 128 };
 
 /* Keeps gcc from using x straight from memory, again at each use. */
@@ -22,7 +22,7 @@ static ALWAYS_INLINE __m256 in_register(__m256 x) {
 
 /* acc += a * b for one step over depth; a: element d of each row; b: of the first vector's
  * panel; half: 1 if the first vector is its right half. */
-static ALWAYS_INLINE void step(const float *const *a, size_t d, const float *b,
+static ALWAYS_INLINE void step(const float *const *a, ptrdiff_t d, const float *b,
                                size_t b_panel_stride, size_t half, size_t rows, size_t vectors,
                                __m256 acc[MAX_ROWS][MAX_VECTORS]) {
     __m256 value[MAX_ROWS], row[MAX_VECTORS];
@@ -60,7 +60,7 @@ static ALWAYS_INLINE void step(const float *const *a, size_t d, const float *b,
  * g and column are constants where it is inlined. */
 static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t half, size_t rows,
                                size_t vectors, bool partial) {
-    size_t whole = partial ? vectors - 2 : vectors;
+    size_t whole = partial ? vectors - 2 : vectors, depth = g->depth;
     const __m256i mask[2] = {
         lane_mask(column + whole * LANES, 0, g->columns),
         lane_mask(column + whole * LANES + LANES, 0, g->columns),
@@ -69,8 +69,8 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t h
     __m256 acc[MAX_ROWS][MAX_VECTORS];
     UNROLLED
     for (size_t i = 0; i < rows; i++) {
-        a[i] = g->a + i * g->a_stride;
-        __asm__("" : "+r"(a[i])); /* lest it be worked out anew at each step */
+        a[i] = g->a + i * g->a_stride + depth; /* its end */
+        __asm__("" : "+r"(a[i]));              /* lest it be worked out anew at each step */
         UNROLLED
         for (size_t j = 0; j < vectors; j++) {
             acc[i][j] = _mm256_setzero_ps();
@@ -87,14 +87,22 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t h
             }
         }
     }
-    const float *b = g->b + column / MHA_PANEL * g->b_panel_stride;
-    size_t b_stride = g->b_stride, b_panel_stride = g->b_panel_stride, depth = g->depth;
-    size_t ahead = PREFETCH * b_stride * sizeof *b;
-    for (size_t d = 0; d < depth; d++) {
-        step(a, d, b, b_panel_stride, half, rows, vectors, acc);
-        _mm_prefetch((const char *)((uintptr_t)b + ahead), _MM_HINT_T0);
-        b += b_stride;
+    size_t first = column / MHA_PANEL * g->b_panel_stride;
+    const float *b = g->b + first;
+    size_t b_stride = g->b_stride, b_panel_stride = g->b_panel_stride;
+    uintptr_t ahead = (uintptr_t)b + PREFETCH * b_stride * sizeof *b;
+    size_t ahead_step = b_stride * sizeof *b;
+    if (g->prefetch) {
+        ahead = g->prefetch + first * sizeof *b;
+        ahead_step = g->prefetch_step;
+    }
+    /* From minus depth up to 0, which takes no comparison. */
+    for (ptrdiff_t d = -(ptrdiff_t)depth; d != 0; d++) {
         __asm__("" : "+r"(d)); /* one index for all rows, not a pointer to move for each */
+        step(a, d, b, b_panel_stride, half, rows, vectors, acc);
+        _mm_prefetch((const char *)ahead, _MM_HINT_T0);
+        ahead += ahead_step;
+        b += b_stride;
     }
     UNROLLED
     for (size_t i = 0; i < rows; i++) {
