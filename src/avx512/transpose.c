@@ -2,83 +2,81 @@
  *
  * AVX-512 transpose of rows into panels of 16 columns.
  */
+#include <stdbool.h>
+
 #include "avx512.h"
 
-/* Up to 4 columns of 16 rows become 4 panel rows. The four registers have source rows
- * k, k + 4, k + 8, k + 12 in their quarters, so that a 4x4 transpose in each quarter is all. */
-static ALWAYS_INLINE void store_columns(__m512 row0, __m512 row1, __m512 row2, __m512 row3,
-                                        size_t columns, float *panel) {
-    __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(row0, row1));
-    __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(row2, row3));
-    __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(row0, row1));
-    __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(row2, row3));
-    __m512d column[4] = {
-        _mm512_unpacklo_pd(low01, low23),
-        _mm512_unpackhi_pd(low01, low23),
-        _mm512_unpacklo_pd(high01, high23),
-        _mm512_unpackhi_pd(high01, high23),
+/* Panels of so many floats and more don't stay in a cache: writing them past it saves
+ * reading them first. */
+#define LARGE ((size_t)1 << 20)
+
+/* Four columns of a source row; unless whole, zeros for those that don't exist. */
+static ALWAYS_INLINE __m128 load(const float *source, size_t stride, size_t row, size_t rows,
+                                 size_t columns, bool whole) {
+    if (whole) {
+        return _mm_loadu_ps(source + row * stride);
+    }
+    if (row < rows) {
+        return _mm_maskz_loadu_ps((__mmask8)(first_lanes(columns) & 0xf), source + row * stride);
+    }
+    return _mm_setzero_ps();
+}
+
+/* Four columns of 16 source rows to four columns of a panel. Unless whole, only the first
+ * `rows` and `columns` of them exist; missing rows become zeros. */
+static ALWAYS_INLINE void block(const float *source, size_t stride, size_t rows, size_t columns,
+                                bool whole, bool past_cache, float *panel) {
+    __asm__("" : "+r"(source)); /* lest gcc keep the rows' addresses of many blocks at once */
+    /* Rows r, r + 4, r + 8, r + 12 side by side: a 4x4 transpose in each quarter is all. */
+    __m512 x[4];
+    UNROLLED
+    for (size_t r = 0; r < 4; r++) {
+        x[r] = _mm512_castps128_ps512(load(source, stride, r, rows, columns, whole));
+        x[r] = _mm512_insertf32x4(x[r], load(source, stride, r + 4, rows, columns, whole), 1);
+        x[r] = _mm512_insertf32x4(x[r], load(source, stride, r + 8, rows, columns, whole), 2);
+        x[r] = _mm512_insertf32x4(x[r], load(source, stride, r + 12, rows, columns, whole), 3);
+    }
+    __m512 low01 = _mm512_unpacklo_ps(x[0], x[1]), high01 = _mm512_unpackhi_ps(x[0], x[1]);
+    __m512 low23 = _mm512_unpacklo_ps(x[2], x[3]), high23 = _mm512_unpackhi_ps(x[2], x[3]);
+    const __m512 column[4] = {
+        _mm512_shuffle_ps(low01, low23, 0x44),
+        _mm512_shuffle_ps(low01, low23, 0xee),
+        _mm512_shuffle_ps(high01, high23, 0x44),
+        _mm512_shuffle_ps(high01, high23, 0xee),
     };
     UNROLLED
     for (size_t c = 0; c < 4; c++) {
-        if (c < columns) {
-            _mm512_storeu_ps(panel + c * MHA_PANEL, _mm512_castpd_ps(column[c]));
-        }
-    }
-}
-
-/* rows <= 16 rows of columns <= 16 columns; both are 16 where it has to be fast. */
-static ALWAYS_INLINE void transpose_block(size_t rows, size_t columns, const float *source,
-                                          size_t stride, float *panel) {
-    /* [columns / 4][rows % 4] */
-    __m512 part[4][4];
-    UNROLLED
-    for (size_t r = 0; r < MHA_PANEL; r++) {
-        UNROLLED
-        for (size_t c = 0; c < MHA_PANEL; c += 4) {
-            __mmask8 lanes = 0;
-            if (r < rows && c < columns) {
-                lanes = (__mmask8)(first_lanes(columns - c) & 0xf);
-            }
-            __m128 four = _mm_maskz_loadu_ps(lanes, source + (r < rows ? r * stride : 0) + c);
-            __m512 *to = &part[c / 4][r % 4];
-            switch (r / 4) {
-            case 0:
-                *to = _mm512_castps128_ps512(four);
-                break;
-            case 1:
-                *to = _mm512_insertf32x4(*to, four, 1);
-                break;
-            case 2:
-                *to = _mm512_insertf32x4(*to, four, 2);
-                break;
-            default:
-                *to = _mm512_insertf32x4(*to, four, 3);
-                break;
-            }
-        }
-    }
-    UNROLLED
-    for (size_t c = 0; c < MHA_PANEL; c += 4) {
-        if (c < columns) {
-            const __m512 *p = part[c / 4];
-            store_columns(p[0], p[1], p[2], p[3], columns - c, panel + c * MHA_PANEL);
+        if (past_cache) {
+            _mm512_stream_ps(panel + c * MHA_PANEL, column[c]);
+        } else if (whole || c < columns) {
+            _mm512_storeu_ps(panel + c * MHA_PANEL, column[c]);
         }
     }
 }
 
 void mha_avx512_transpose(size_t rows, size_t columns, const float *source, size_t stride,
                           float *panels) {
+    bool past_cache = rows > 0 && columns >= LARGE / rows && (uintptr_t)panels % 64 == 0;
     for (size_t first = 0; first < rows; first += MHA_PANEL) {
         size_t filled = rows - first < MHA_PANEL ? rows - first : MHA_PANEL;
         const float *from = source + first * stride;
         size_t c = 0;
-        for (; filled == MHA_PANEL && c + MHA_PANEL <= columns; c += MHA_PANEL) {
-            transpose_block(MHA_PANEL, MHA_PANEL, from + c, stride, panels + c * MHA_PANEL);
+        if (filled == MHA_PANEL && past_cache) {
+            for (; c + 4 <= columns; c += 4) {
+                block(from + c, stride, MHA_PANEL, 4, true, true, panels + c * MHA_PANEL);
+            }
+        } else if (filled == MHA_PANEL) {
+            for (; c + 4 <= columns; c += 4) {
+                block(from + c, stride, MHA_PANEL, 4, true, false, panels + c * MHA_PANEL);
+            }
         }
-        for (; c < columns; c += MHA_PANEL) {
-            size_t left = columns - c < MHA_PANEL ? columns - c : MHA_PANEL;
-            transpose_block(filled, left, from + c, stride, panels + c * MHA_PANEL);
+        for (; c < columns; c += 4) {
+            size_t left = columns - c < 4 ? columns - c : 4;
+            block(from + c, stride, filled, left, false, false, panels + c * MHA_PANEL);
         }
         panels += columns * MHA_PANEL;
+    }
+    if (past_cache) {
+        _mm_sfence();
     }
 }
