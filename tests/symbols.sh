@@ -52,7 +52,7 @@ shift 2
 for file in "$shared" "$@"; do
   for library in $(needed "$file"); do
     case $library in
-    libc.* | libm.* | libpthread.* | ld-* | libmha.so.*) ;;
+    libc.* | libm.* | libpthread.* | ld-* | ld64.so.* | libmha.so.*) ;;
     *) fail "$file needs $library" ;;
     esac
   done
