@@ -143,6 +143,39 @@ START_TEST(sequences_do_not_leak) {
 }
 END_TEST
 
+/* A masked key whose values overflow in one head only, whichever it is. */
+START_TEST(heads_do_not_leak) {
+    enum { HEADS = 3, DIM = 4, WIDTH = HEADS * DIM, KEYS = 40, MASKED = 7 };
+    struct generator g = begin_case("infinite values in head %d", _i);
+    const struct shape_case shape = {"", 1, 5, KEYS, WIDTH, HEADS, .biases = ""};
+    struct forward_problem p;
+    make_forward(&g, &shape, &mask_cases[0], at_end, &p);
+    for (size_t n = 0; n < WIDTH; n++) {
+        for (size_t k = 0; k < WIDTH; k++) {
+            ((float *)p.weights.v)[n * WIDTH + k] = n / DIM == (size_t)_i ? 1.0f : 0x1p-5f;
+        }
+    }
+    uint8_t keep[KEYS];
+    memset(keep, 1, sizeof keep);
+    keep[MASKED] = 0;
+    const mha_mask mask = {.keep = keep};
+    p.args.mask = &mask;
+    mha_layer *layer = new_layer(&p);
+    mha_context *context = new_context();
+    float clean[5 * WIDTH];
+    ck_assert_succeeds(mha_forward(context, layer, &p.args));
+    memcpy(clean, p.args.output, sizeof clean);
+    for (size_t k = 0; k < WIDTH; k++) {
+        ((float *)p.args.value)[MASKED * WIDTH + k] = FLT_MAX;
+    }
+    ck_assert_succeeds(mha_forward(context, layer, &p.args));
+    ck_assert_same("output", clean, WIDTH, p.args.output, WIDTH, 5, WIDTH);
+    mha_context_destroy(&context);
+    mha_layer_destroy(&layer);
+    guarded_free_all();
+}
+END_TEST
+
 /* Scores of -inf by infinite inputs are not a mask: softmax of nothing else is NaN. */
 START_TEST(scores_of_minus_infinity_are_no_mask) {
     float query = -1.0f, key[] = {INFINITY, INFINITY, 0.0f}, value[] = {1.0f, 2.0f, 3.0f};
@@ -175,6 +208,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_is_masked_does_not_leak, 0, (int)n_mask_cases);
     tcase_add_loop_test(tests, what_is_attended_shows, 0, (int)n_mask_cases);
     tcase_add_test(tests, sequences_do_not_leak);
+    tcase_add_loop_test(tests, heads_do_not_leak, 0, 3);
     tcase_add_test(tests, scores_of_minus_infinity_are_no_mask);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
