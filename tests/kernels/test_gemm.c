@@ -124,6 +124,10 @@ static void try_case(const struct mha_kernels *table, size_t rows, size_t column
     size_t shift = c.side == AT_START ? next_below(&g, 16) * sizeof(float) : 0;
     gemm.c = guarded_floats(extent(rows, gemm.c_stride, columns), shift, c.side);
     make_start(&g, &c, &gemm);
+    if (next_below(&g, 2)) { /* a hint: to anywhere, mapped or not */
+        gemm.prefetch = (uintptr_t)next_bits(&g);
+        gemm.prefetch_step = next_below(&g, 5000);
+    }
 
     float *expected = malloc(rows * columns * sizeof *expected);
     ck_assert_ptr_nonnull(expected);
