@@ -238,8 +238,8 @@ static void make_attention(const struct bits_case *c, float query_scale, struct 
         .v_head_dim = c->v_head_dim,
         .scale = c->scale,
         .masked_rows = c->uniform ? MHA_MASKED_ROWS_UNIFORM : MHA_MASKED_ROWS_ZERO,
-        .query = make_tensor(p, c, "query", c->batch * c->n_heads * c->q_len * c->head_dim,
-                             query_scale),
+        .query =
+            make_tensor(p, c, "query", c->batch * c->n_heads * c->q_len * c->head_dim, query_scale),
         .key = make_tensor(p, c, "key", keys * c->head_dim, 4.0f),
         .value = value,
         .mask = &p->mask,

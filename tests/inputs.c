@@ -7,7 +7,7 @@
 #include <string.h>
 
 const char *input_name(enum input input) {
-    static const char *const names[INPUTS] = {"plain", "logits", "huge", "tiny",   "subnormal",
+    static const char *const names[INPUTS] = {"plain", "logits", "huge",    "tiny", "subnormal",
                                               "zeros", "wide",   "special", "nan"};
     return names[input];
 }

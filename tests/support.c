@@ -148,8 +148,8 @@ bool gaps_untouched(const float *data, size_t stride, size_t rows, size_t column
             uint32_t bits;
             memcpy(&bits, &data[i * stride + j], sizeof bits);
             if (bits != UINT32_MAX) {
-                fprintf(stderr, "%s: written behind row %zu, at column %zu of %zu\n", case_name(), i,
-                        j, columns);
+                fprintf(stderr, "%s: written behind row %zu, at column %zu of %zu\n", case_name(),
+                        i, j, columns);
                 return false;
             }
         }

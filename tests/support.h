@@ -68,11 +68,11 @@ float *guarded_floats(size_t count, size_t shift, enum guard_side side);
 void guarded_free_all(void);
 
 /* ck_assert_msg() for tight loops: Check's own tells the parent process of every success. */
-#define require(condition, ...)                                                                   \
-    do {                                                                                          \
-        if (!(condition)) {                                                                       \
-            ck_abort_msg(__VA_ARGS__);                                                            \
-        }                                                                                         \
+#define require(condition, ...)                                                                    \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            ck_abort_msg(__VA_ARGS__);                                                             \
+        }                                                                                          \
     } while (0)
 
 /* ---- Comparison ------------------------------------------------------------ */
@@ -89,8 +89,8 @@ bool same_floats(const char *what, const float *expected, size_t expected_stride
  * they were; else prints where not. */
 bool gaps_untouched(const float *data, size_t stride, size_t rows, size_t columns);
 
-#define ck_assert_same(what, expected, expected_stride, actual, actual_stride, rows, columns)     \
-    require(same_floats(what, expected, expected_stride, actual, actual_stride, rows, columns),   \
+#define ck_assert_same(what, expected, expected_stride, actual, actual_stride, rows, columns)      \
+    require(same_floats(what, expected, expected_stride, actual, actual_stride, rows, columns),    \
             "%s: %s differs", case_name(), what)
 
 /* ---- The tables of kernels ------------------------------------------------- */

@@ -128,7 +128,7 @@ END_TEST
 START_TEST(special) {
     static const struct {
         float x, exp;
-    } values[] = {{0.0f, 1.0f}, {-0.0f, 1.0f}, {-INFINITY, 0.0f}, {-FLT_MAX, 0.0f},
+    } values[] = {{0.0f, 1.0f},   {-0.0f, 1.0f},    {-INFINITY, 0.0f},  {-FLT_MAX, 0.0f},
                   {-87.0f, 0.0f}, {-FLT_MIN, 1.0f}, {-0x1p-149f, 1.0f}, {NAN, NAN}};
     const struct mha_kernels *table = tested_table((size_t)_i);
     for (size_t v = 0; v < sizeof values / sizeof *values; v++) {

@@ -54,8 +54,9 @@ static void compare(size_t n, const float *a, const float *b, const float *c) {
     trusted(n, a, b, c, expected);
     software(n, a, b, c, actual);
     for (size_t i = 0; i < n; i++) {
-        require(bits_equal(expected[i], actual[i]), "%s: fma(%a, %a, %a) is %a, not %a", case_name(),
-                (double)a[i], (double)b[i], (double)c[i], (double)actual[i], (double)expected[i]);
+        require(bits_equal(expected[i], actual[i]), "%s: fma(%a, %a, %a) is %a, not %a",
+                case_name(), (double)a[i], (double)b[i], (double)c[i], (double)actual[i],
+                (double)expected[i]);
     }
 }
 

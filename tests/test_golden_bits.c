@@ -23,7 +23,7 @@ struct hashes {
 #define ck_assert_succeeds(call)                                                                   \
     do {                                                                                           \
         mha_status status_ = (call);                                                               \
-        require(status_ == MHA_OK, "%s: %s", case_name(), mha_error_message());                   \
+        require(status_ == MHA_OK, "%s: %s", case_name(), mha_error_message());                    \
     } while (0)
 
 /* Runs with the given table of kernels, twice: without returning weights, then with them. */
@@ -144,8 +144,8 @@ START_TEST(complete) {
     struct hashes hashes;
     size_t n = 0;
     for (; read_line(file, name, &hashes); n++) {
-        require(n < n_bits_cases && strcmp(name, bits_cases[n].name) == 0,
-                "%s: line %zu is %s", path, n + 1, name);
+        require(n < n_bits_cases && strcmp(name, bits_cases[n].name) == 0, "%s: line %zu is %s",
+                path, n + 1, name);
     }
     fclose(file);
     ck_assert_uint_eq(n, n_bits_cases);
@@ -160,12 +160,13 @@ START_TEST(rewrite) {
         hashes[i] = try_case(&bits_cases[i], reference_table());
     }
     FILE *file = open_golden("w");
-    fprintf(file, "# Hashes of the output and the weights of the cases in bits_case.c: FNV-1a, 64\n"
-                  "# bits, over the floats' bytes, least significant first, NaN as 0x7fc00000.\n"
-                  "# Every ISA, compiler and machine gives these. test_golden_bits.c wrote them.\n");
+    fprintf(file,
+            "# Hashes of the output and the weights of the cases in bits_case.c: FNV-1a, 64\n"
+            "# bits, over the floats' bytes, least significant first, NaN as 0x7fc00000.\n"
+            "# Every ISA, compiler and machine gives these. test_golden_bits.c wrote them.\n");
     for (size_t i = 0; i < n_bits_cases; i++) {
-        fprintf(file, "%-28s %016" PRIx64 " %016" PRIx64 "\n", bits_cases[i].name,
-                hashes[i].output, hashes[i].attention);
+        fprintf(file, "%-28s %016" PRIx64 " %016" PRIx64 "\n", bits_cases[i].name, hashes[i].output,
+                hashes[i].attention);
     }
     ck_assert_int_eq(fclose(file), 0);
     free(hashes);

@@ -63,8 +63,8 @@ static void try_merge(const struct mha_kernels *table, size_t rows, size_t width
     if (skip_small_case()) {
         return;
     }
-    struct generator g = begin_case("merge %s, rows %zu, width %zu, variant %zu",
-                                    table_name(table), rows, width, variant);
+    struct generator g = begin_case("merge %s, rows %zu, width %zu, variant %zu", table_name(table),
+                                    rows, width, variant);
     enum guard_side side = next_below(&g, 2) ? AT_START : AT_END;
     struct mha_partial running = random_partial(&g, rows, width, side);
     struct mha_partial block = random_partial(&g, rows, width, side);

@@ -106,9 +106,9 @@ static void check_row(const struct call *c, size_t i, const float *scores, const
         double expected = exp((double)x);
         bool near = fabs((double)p[j] - expected) <= expected * 0x1p-23;
         bool good = masked(row, j) ? bits_equal(p[j], 0.0f)
-                    : isnan(x)     ? isnan(p[j])
-                                   : (near && x > CUT_OFF - 1e-4) ||
-                                         (p[j] == 0.0f && x < CUT_OFF + 1e-4);
+                    : isnan(x)
+                        ? isnan(p[j])
+                        : (near && x > CUT_OFF - 1e-4) || (p[j] == 0.0f && x < CUT_OFF + 1e-4);
         require(good, "%s: p[%zu][%zu] is %a, not exp(%a) = %a", case_name(), i, j, (double)p[j],
                 (double)x, expected);
         lanes[j % 16] += p[j];

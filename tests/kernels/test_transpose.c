@@ -54,8 +54,8 @@ END_TEST
 
 /* Sizes that no cache holds. AT_END leaves the panels aligned, AT_START at random. */
 START_TEST(large) {
-    static const size_t sizes[][2] = {{1024, 1024}, {1037, 1031}, {15, 70000}, {70003, 17},
-                                       {17, 65000}};
+    static const size_t sizes[][2] = {
+        {1024, 1024}, {1037, 1031}, {15, 70000}, {70003, 17}, {17, 65000}};
     const struct mha_kernels *table = tested_table((size_t)_i);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         try_case(table, sizes[i][0], sizes[i][1], AT_START);
