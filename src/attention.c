@@ -27,7 +27,6 @@ void mha_attend_place(struct mha_arena *arena, const struct mha_kernels *kernels
     s->block_sum = mha_arena_take(arena, tile, sizeof(float));
     s->block_out = mha_arena_take(arena, width, tile * sizeof(float));
     s->max_history = mha_arena_take(arena, weights ? blocks : 0, rows * sizeof(float));
-    s->finite = mha_arena_take(arena, blocks, 1);
 }
 
 /* Some rows of a query tile: queries first .. first + rows - 1, of which row 0 is row
@@ -150,6 +149,28 @@ static void weigh_runs(const struct mha_attend *a, const struct rows *rows, size
     }
 }
 
+/* Whether each row attends to all of the block's keys. */
+static bool attends_all(const struct mha_softmax_row *mask, size_t rows, size_t keys) {
+    for (size_t i = 0; i < rows; i++) {
+        if (mask[i].begin > 0 || mask[i].end < keys || mask[i].keep || mask[i].bias) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool all_finite(size_t rows, size_t width, const float *x, size_t stride) {
+    uint32_t odd = 0;
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t d = 0; d < width; d++) {
+            uint32_t bits;
+            memcpy(&bits, &x[i * stride + d], sizeof bits);
+            odd |= (bits & 0x7f800000u) == 0x7f800000u;
+        }
+    }
+    return odd == 0;
+}
+
 /* One block of keys, or the part of it that the rows attend to: keys first .. end - 1, first
  * a multiple of 16. alone: there is no other block, so there is nothing to merge with. */
 static void attend_block(const struct mha_attend *a, const struct rows *rows, size_t first,
@@ -171,9 +192,10 @@ static void attend_block(const struct mha_attend *a, const struct rows *rows, si
     score(a, rows, first, keys);
     a->kernels->softmax(rows->count, keys, s->scores, MHA_KEY_BLOCK, a->scale, mask, to->max,
                         to->sum);
-    if (s->finite[first / MHA_KEY_BLOCK]) {
-        weigh(a, rows->count, s->scores, first, keys, NULL, to->out, width);
-    } else {
+    weigh(a, rows->count, s->scores, first, keys, NULL, to->out, width);
+    /* A value that isn't finite shows in the sums, by 0 * NaN of a masked key too. */
+    if (!attends_all(mask, rows->count, keys) &&
+        !all_finite(rows->count, a->v_head_dim, to->out, width)) {
         weigh_runs(a, rows, first, keys, to->out, width);
     }
     if (a->attention) {
@@ -283,22 +305,6 @@ static void attend_tile(const struct mha_attend *a, size_t first, size_t count) 
                           a->output + first * a->output_stride, a->output_stride);
     for (size_t i = 0; a->attention && i < count; i++) {
         finish_weights(a, first + i, i);
-    }
-}
-
-void mha_attend_scan(const struct mha_attend *a) {
-    for (size_t block = 0; block < a->mask.kv_length; block += MHA_KEY_BLOCK) {
-        size_t end = mha_min(block + MHA_KEY_BLOCK, a->mask.kv_length);
-        uint32_t odd = 0;
-        for (size_t j = block; j < end; j++) {
-            const float *row = a->values + j * a->value_stride;
-            for (size_t d = 0; d < a->v_head_dim; d++) {
-                uint32_t bits;
-                memcpy(&bits, &row[d], sizeof bits);
-                odd |= (bits & 0x7f800000u) == 0x7f800000u;
-            }
-        }
-        a->scratch->finite[block / MHA_KEY_BLOCK] = odd == 0;
     }
 }
 

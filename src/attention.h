@@ -19,7 +19,6 @@ struct mha_attend_scratch {
     float *block_max, *block_sum; /* [gemm_rows]: of a block */
     float *block_out;             /* [gemm_rows][value width] */
     float *max_history;           /* [block_rows][key blocks]: for returned weights */
-    uint8_t *finite;              /* [key blocks]: whether the block's values all are */
 };
 
 /* width: of values, padded. kv_len: the most keys. weights: whether they'll be returned. */
@@ -45,9 +44,6 @@ struct mha_attend {
     float *attention; /* [q_len][attention_stride], or NULL */
     size_t attention_stride;
 };
-
-/* Fills scratch->finite for the values of a key/value head; to be called before its heads. */
-void mha_attend_scan(const struct mha_attend *attend);
 
 void mha_attend(const struct mha_attend *attend);
 

@@ -215,9 +215,6 @@ static void attend_heads(const struct forward *f, const mha_forward_args *args) 
             if (args->attention) {
                 attend.attention = args->attention + (b * c->n_heads + h) * f->q_len * f->kv_len;
             }
-            if (h % group == 0) {
-                mha_attend_scan(&attend);
-            }
             mha_attend(&attend);
         }
     }
@@ -342,7 +339,6 @@ static void compute_attention(const struct bare *bare, const mha_attention_args 
                     a->key_strides.row, bare->keys);
                 prepare_values(bare, a, &attend,
                                a->value + b * a->value_strides.batch + g * a->value_strides.head);
-                mha_attend_scan(&attend);
             }
             mha_attend(&attend);
         }
