@@ -10,9 +10,9 @@
  * delay is lost for good. Fewer rows take more vectors of B at once. */
 enum { MAX_ROWS = 6, MAX_VECTORS = 8 };
 
-/* Steps over depth from a prefetch of B to its use, where the caller gives no better hint:
- * enough for memory's latency, and across pages, which the hardware's prefetching ends at. */
-enum { PREFETCH = 128 };
+/* Bytes from B to what is prefetched where the caller gives no better hint: enough for
+ * memory's latency, and across pages, which the hardware's prefetching ends at. */
+enum { PREFETCH = 8192 };
 
 /* Keeps gcc from using x straight from memory, again at each use. */
 static ALWAYS_INLINE __m256 in_register(__m256 x) {
@@ -90,7 +90,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t h
     size_t first = column / MHA_PANEL * g->b_panel_stride;
     const float *b = g->b + first;
     size_t b_stride = g->b_stride, b_panel_stride = g->b_panel_stride;
-    uintptr_t ahead = (uintptr_t)b + PREFETCH * b_stride * sizeof *b;
+    uintptr_t ahead = (uintptr_t)b + PREFETCH;
     size_t ahead_step = b_stride * sizeof *b;
     if (g->prefetch) {
         ahead = g->prefetch + first * sizeof *b;
