@@ -37,13 +37,11 @@ int main(void) {
 
     mha_layer *first = NULL, *layers[LAYERS] = {NULL};
     mha_context *context = NULL;
-    require(mha_layer_create(&(mha_config){.d_model = WIDTH, .n_heads = HEADS},
-                             &(mha_weights){.q = weights[0],
-                                            .k = weights[1],
-                                            .v = weights[2],
-                                            .o = weights[3],
-                                            .o_bias = bias},
-                             &first));
+    require(mha_layer_create(
+        &(mha_config){.d_model = WIDTH, .n_heads = HEADS},
+        &(mha_weights){
+            .q = weights[0], .k = weights[1], .v = weights[2], .o = weights[3], .o_bias = bias},
+        &first));
     require(mha_layer_clone(first, LAYERS, layers));
     mha_layer_destroy(&first); /* the copies don't need it */
     require(mha_context_create(NULL, &context));

@@ -214,13 +214,13 @@ typedef struct mha_mask {
 typedef struct mha_forward_args {
     size_t batch;
     size_t q_len;
-    size_t kv_len;       /* with key NULL: 0 or q_len */
-    const float *query;  /* [batch][q_len][d_model] */
-    const float *key;    /* [batch][kv_len][k_dim]; NULL: query (k_dim == d_model) */
-    const float *value;  /* [batch][kv_len][v_dim]; NULL: key (v_dim == k_dim) */
+    size_t kv_len;        /* with key NULL: 0 or q_len */
+    const float *query;   /* [batch][q_len][d_model] */
+    const float *key;     /* [batch][kv_len][k_dim]; NULL: query (k_dim == d_model) */
+    const float *value;   /* [batch][kv_len][v_dim]; NULL: key (v_dim == k_dim) */
     const mha_mask *mask; /* NULL: none */
-    float *output;       /* [batch][q_len][d_model] */
-    float *attention;    /* [batch][n_heads][q_len][kv_len] softmax weights, or NULL */
+    float *output;        /* [batch][q_len][d_model] */
+    float *attention;     /* [batch][n_heads][q_len][kv_len] softmax weights, or NULL */
 } mha_forward_args;
 
 /* One attention layer: projections, attention, output projection.

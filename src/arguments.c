@@ -173,8 +173,7 @@ static mha_status complete_attention(mha_attention_args *args) {
     if (args->scale == 0.0f) {
         args->scale = mha_default_scale(args->head_dim);
     }
-    if (args->masked_rows != MHA_MASKED_ROWS_ZERO &&
-        args->masked_rows != MHA_MASKED_ROWS_UNIFORM) {
+    if (args->masked_rows != MHA_MASKED_ROWS_ZERO && args->masked_rows != MHA_MASKED_ROWS_UNIFORM) {
         return mha_fail(MHA_ERROR_ARGUMENT, "masked_rows (%d) is not a member of mha_masked_rows",
                         (int)args->masked_rows);
     }

@@ -36,8 +36,8 @@ struct rows {
     bool uniform; /* average all keys: no scores, no mask */
 };
 
-static void row_range(const struct mha_attend *a, const struct rows *rows, size_t i,
-                      size_t *begin, size_t *end) {
+static void row_range(const struct mha_attend *a, const struct rows *rows, size_t i, size_t *begin,
+                      size_t *end) {
     if (rows->uniform) {
         *begin = 0;
         *end = a->mask.kv_length;
@@ -47,8 +47,8 @@ static void row_range(const struct mha_attend *a, const struct rows *rows, size_
 }
 
 /* The union of the rows' ranges within low .. high - 1; empty: begin >= end. */
-static void rows_range(const struct mha_attend *a, const struct rows *rows, size_t low,
-                       size_t high, size_t *begin, size_t *end) {
+static void rows_range(const struct mha_attend *a, const struct rows *rows, size_t low, size_t high,
+                       size_t *begin, size_t *end) {
     *begin = high;
     *end = low;
     for (size_t i = 0; i < rows->count; i++) {
@@ -217,8 +217,7 @@ static void attend_rows(const struct mha_attend *a, const struct rows *rows, siz
     size_t pieces = mha_divide_up(rows->count, a->kernels->gemm_rows);
     size_t size = mha_divide_up(rows->count, pieces);
     bool alone = low / MHA_KEY_BLOCK == (high - 1) / MHA_KEY_BLOCK;
-    for (size_t block = low / MHA_KEY_BLOCK * MHA_KEY_BLOCK; block < high;
-         block += MHA_KEY_BLOCK) {
+    for (size_t block = low / MHA_KEY_BLOCK * MHA_KEY_BLOCK; block < high; block += MHA_KEY_BLOCK) {
         for (size_t i = 0; i < rows->count; i += size) {
             struct rows piece = {
                 .first = rows->first + i,
@@ -245,8 +244,7 @@ static void finish_weights(const struct mha_attend *a, size_t query, size_t tile
     for (size_t block = 0; block < a->mask.kv_length; block += MHA_KEY_BLOCK) {
         size_t history = block / MHA_KEY_BLOCK * a->kernels->block_rows;
         a->kernels->weights(mha_min(MHA_KEY_BLOCK, a->mask.kv_length - block), row + block,
-                            s->max_history[history + tile_row], s->max[tile_row],
-                            s->sum[tile_row]);
+                            s->max_history[history + tile_row], s->max[tile_row], s->sum[tile_row]);
     }
 }
 
@@ -256,8 +254,7 @@ static void clear_state(const struct mha_attend *a, size_t count) {
         s->max[i] = -INFINITY;
         s->sum[i] = 0.0f;
     }
-    size_t history =
-        mha_divide_up(a->mask.kv_length, MHA_KEY_BLOCK) * a->kernels->block_rows;
+    size_t history = mha_divide_up(a->mask.kv_length, MHA_KEY_BLOCK) * a->kernels->block_rows;
     for (size_t i = 0; a->attention && i < history; i++) {
         s->max_history[i] = -INFINITY;
     }

@@ -12,10 +12,10 @@
 
 /* Scratch memory of one computing thread; its size depends on the shapes, not on q_len. */
 struct mha_attend_scratch {
-    float *scores;    /* [gemm_rows][MHA_KEY_BLOCK] */
-    float *term;      /* the same: additive terms */
-    float *max, *sum; /* [block_rows]: running, per row */
-    float *out;       /* [block_rows][value width] */
+    float *scores;                /* [gemm_rows][MHA_KEY_BLOCK] */
+    float *term;                  /* the same: additive terms */
+    float *max, *sum;             /* [block_rows]: running, per row */
+    float *out;                   /* [block_rows][value width] */
     float *block_max, *block_sum; /* [gemm_rows]: of a block */
     float *block_out;             /* [gemm_rows][value width] */
     float *max_history;           /* [block_rows][key blocks]: for returned weights */

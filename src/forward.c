@@ -39,15 +39,14 @@ static bool place_forward(struct mha_arena *arena, struct forward *f, bool weigh
     size_t head = mha_padded(c->head_dim), v_head = mha_padded(c->v_head_dim);
     size_t block = f->kernels->block_rows;
     size_t query, keys, values, concat, rows, key_rows;
-    size_t widest = larger(larger(c->d_model, c->n_heads * c->v_head_dim),
-                           larger(c->k_dim, c->v_dim));
+    size_t widest =
+        larger(larger(c->d_model, c->n_heads * c->v_head_dim), larger(c->k_dim, c->v_dim));
     f->kv_panels = mha_divide_up(f->kv_len, MHA_PANEL);
     if (!MHA_PRODUCT(&query, c->n_heads, f->batch, f->q_len, head) ||
         !MHA_PRODUCT(&keys, c->n_kv_heads, f->batch, f->kv_panels, c->head_dim, MHA_PANEL) ||
         !MHA_PRODUCT(&values, c->n_kv_heads, f->batch, f->kv_len, v_head) ||
         !MHA_PRODUCT(&concat, f->batch, f->q_len, c->n_heads, c->v_head_dim) ||
-        !MHA_PRODUCT(&rows, block, widest) ||
-        !MHA_PRODUCT(&key_rows, c->n_kv_heads, block, head)) {
+        !MHA_PRODUCT(&rows, block, widest) || !MHA_PRODUCT(&key_rows, c->n_kv_heads, block, head)) {
         return false;
     }
     f->query = mha_arena_take(arena, query, sizeof(float));
@@ -119,8 +118,7 @@ static void fill_block(const struct forward *f, const mha_mask *mask, struct seg
             return;
         }
         if (count > 0) {
-            block->segments[block->n_segments++] =
-                (struct segment){at->sequence, at->first, count};
+            block->segments[block->n_segments++] = (struct segment){at->sequence, at->first, count};
             block->n_rows += count;
         }
         at->first += count;
@@ -153,9 +151,8 @@ static void project_keys(const struct forward *f, const float *input, struct blo
         const struct segment *s = &block->segments[i];
         for (size_t h = 0; h < k->groups; h++) {
             size_t panel = (h * f->batch + s->sequence) * f->kv_panels + s->first / MHA_PANEL;
-            f->kernels->transpose(s->count, head_dim,
-                                  f->key_rows + h * head_rows + row * k->width, k->width,
-                                  f->keys + panel * head_dim * MHA_PANEL);
+            f->kernels->transpose(s->count, head_dim, f->key_rows + h * head_rows + row * k->width,
+                                  k->width, f->keys + panel * head_dim * MHA_PANEL);
         }
         row += s->count;
     }
@@ -204,8 +201,7 @@ static void attend_heads(const struct forward *f, const mha_forward_args *args) 
                 .mask = mha_mask_at(args->mask, &shape, b, h),
                 .query = f->query + (h * queries + b * f->q_len) * q_width,
                 .query_stride = q_width,
-                .keys = f->keys +
-                        (kv_head * f->batch + b) * f->kv_panels * c->head_dim * MHA_PANEL,
+                .keys = f->keys + (kv_head * f->batch + b) * f->kv_panels * c->head_dim * MHA_PANEL,
                 .values = f->values + (kv_head * f->batch + b) * f->kv_len * v_width,
                 .value_stride = v_width,
                 .output = f->concat + (b * f->q_len * c->n_heads + h) * c->v_head_dim,
@@ -324,19 +320,17 @@ static void compute_attention(const struct bare *bare, const mha_attention_args 
         };
         for (size_t h = 0; h < a->n_heads; h++) {
             attend.mask = mha_mask_at(a->mask, &shape, b, h);
-            attend.query =
-                a->query + b * a->query_strides.batch + h * a->query_strides.head;
-            attend.output =
-                a->output + b * a->output_strides.batch + h * a->output_strides.head;
+            attend.query = a->query + b * a->query_strides.batch + h * a->query_strides.head;
+            attend.output = a->output + b * a->output_strides.batch + h * a->output_strides.head;
             if (a->attention) {
                 attend.attention = a->attention + (b * a->n_heads + h) * a->q_len * a->kv_len;
             }
             if (h % group == 0) {
                 size_t g = h / group;
-                bare->kernels->transpose(
-                    attend.mask.kv_length, a->head_dim,
-                    a->key + b * a->key_strides.batch + g * a->key_strides.head,
-                    a->key_strides.row, bare->keys);
+                bare->kernels->transpose(attend.mask.kv_length, a->head_dim,
+                                         a->key + b * a->key_strides.batch +
+                                             g * a->key_strides.head,
+                                         a->key_strides.row, bare->keys);
                 prepare_values(bare, a, &attend,
                                a->value + b * a->value_strides.batch + g * a->value_strides.head);
             }
@@ -356,10 +350,11 @@ mha_status mha_attention(mha_context *context, const mha_attention_args *args) {
         struct bare bare = {.kernels = context->kernels};
         struct mha_arena arena = {0};
         if (!place_bare(&arena, &bare, &checked)) {
-            status = mha_fail(MHA_ERROR_ARGUMENT,
-                              "the workspace for kv_len %zu, head_dim %zu, v_head_dim %zu is larger "
-                              "than memory can be",
-                              checked.kv_len, checked.head_dim, checked.v_head_dim);
+            status =
+                mha_fail(MHA_ERROR_ARGUMENT,
+                         "the workspace for kv_len %zu, head_dim %zu, v_head_dim %zu is larger "
+                         "than memory can be",
+                         checked.kv_len, checked.head_dim, checked.v_head_dim);
         } else {
             status = mha_context_grow(context, arena.used);
         }

@@ -69,8 +69,8 @@ void mha_linear_rows(const struct mha_kernels *kernels, const struct mha_linear 
                 const float *bias = linear->bias ? linear->bias + g * width + column : NULL;
                 const float *panels = linear->panels + g * group_size +
                                       column / MHA_PANEL * panel_size + from * MHA_PANEL;
-                uintptr_t next = (uintptr_t)panels + mha_divide_up(columns, MHA_PANEL) *
-                                                         panel_size * sizeof *panels;
+                uintptr_t next = (uintptr_t)panels +
+                                 mha_divide_up(columns, MHA_PANEL) * panel_size * sizeof *panels;
                 for (size_t row = 0; row < rows; row += tile_rows) {
                     float *c = out + g * group_stride + row * row_stride + column;
                     kernels->gemm(&(struct mha_gemm){
@@ -107,7 +107,7 @@ void mha_linear_matrix(const struct mha_kernels *kernels, const struct mha_linea
         for (size_t i = 0; i < count; i++) {
             row[i] = x + (first + i) * x_stride;
         }
-        mha_linear_rows(kernels, linear, count, row, scratch, out + first * row_stride,
-                        row_stride, group_stride);
+        mha_linear_rows(kernels, linear, count, row, scratch, out + first * row_stride, row_stride,
+                        group_stride);
     }
 }

@@ -13,8 +13,8 @@ struct mha_linear {
     size_t groups;
     size_t width;  /* outputs per group */
     size_t depth;  /* inputs */
-    float *panels;  /* [groups][ceil(width / 16)][depth][16] */
-    float *bias;    /* [groups][width] or NULL */
+    float *panels; /* [groups][ceil(width / 16)][depth][16] */
+    float *bias;   /* [groups][width] or NULL */
 };
 
 /* Applies the layer to rows given one by one: row i of group g goes to

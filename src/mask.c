@@ -111,8 +111,8 @@ size_t mha_mask_extents(const mha_mask *mask, const struct mha_mask_shape *s,
             (struct mha_extent){"mask->kv_lengths", mask->kv_lengths, s->batch * sizeof(size_t)};
     }
     if (mask->alibi_slopes) {
-        extents[n++] =
-            (struct mha_extent){"mask->alibi_slopes", mask->alibi_slopes, s->n_heads * sizeof(float)};
+        extents[n++] = (struct mha_extent){"mask->alibi_slopes", mask->alibi_slopes,
+                                           s->n_heads * sizeof(float)};
     }
     return n;
 }

@@ -71,8 +71,7 @@ static struct oracle_number *linear(size_t rows, size_t inputs, size_t outputs,
                 carried += a->bound * fabs(b);
             }
             y[i * outputs + n].value = value;
-            y[i * outputs + n].bound =
-                gamma_of(steps) * magnitude + carried + (double)steps * TINY;
+            y[i * outputs + n].bound = gamma_of(steps) * magnitude + carried + (double)steps * TINY;
         }
     }
     return y;
@@ -111,8 +110,8 @@ static double position(const struct problem *p, size_t b, size_t i) {
 }
 
 static const float *bias_at(const mha_mask *m, size_t b, size_t h, size_t i, size_t j) {
-    return m->bias + b * m->bias_batch_stride + h * m->bias_head_stride +
-           i * m->bias_query_stride + j;
+    return m->bias + b * m->bias_batch_stride + h * m->bias_head_stride + i * m->bias_query_stride +
+           j;
 }
 
 static bool attends(const struct problem *p, size_t b, size_t h, size_t i, size_t j) {
@@ -137,16 +136,15 @@ static bool attends(const struct problem *p, size_t b, size_t h, size_t i, size_
 static struct oracle_number exponent(const struct problem *p, size_t b, size_t h, size_t i,
                                      size_t j) {
     size_t kv_head = h / (p->n_heads / p->n_kv_heads);
-    const struct oracle_number *q =
-        p->query + ((b * p->q_len + i) * p->n_heads + h) * p->head_dim;
+    const struct oracle_number *q = p->query + ((b * p->q_len + i) * p->n_heads + h) * p->head_dim;
     const struct oracle_number *k =
         p->key + ((b * p->kv_len + j) * p->n_kv_heads + kv_head) * p->head_dim;
     double s = 0.0, magnitude = 0.0, es = 0.0;
     for (size_t d = 0; d < p->head_dim; d++) {
         s += q[d].value * k[d].value;
         magnitude += (fabs(q[d].value) + q[d].bound) * (fabs(k[d].value) + k[d].bound);
-        es += q[d].bound * fabs(k[d].value) + fabs(q[d].value) * k[d].bound +
-              q[d].bound * k[d].bound;
+        es +=
+            q[d].bound * fabs(k[d].value) + fabs(q[d].value) * k[d].bound + q[d].bound * k[d].bound;
     }
     es += gamma_of(p->head_dim) * magnitude + (double)p->head_dim * TINY;
 
@@ -156,8 +154,7 @@ static struct oracle_number exponent(const struct problem *p, size_t b, size_t h
         term = (double)*bias_at(m, b, h, i, j);
     }
     if (m && m->alibi_slopes) {
-        double alibi =
-            -((double)m->alibi_slopes[h] * fabs(position(p, b, i) - (double)j));
+        double alibi = -((double)m->alibi_slopes[h] * fabs(position(p, b, i) - (double)j));
         term += alibi;
         term_bound = 2.0 * UNIT * fabs(alibi) + UNIT * fabs(term);
     }
@@ -219,8 +216,8 @@ static void attend_row(const struct problem *p, size_t b, size_t h, size_t i,
         for (size_t c = 0; c < p->v_head_dim; c++) {
             double magnitude = fabs(v[c].value) + v[c].bound;
             output[c].value += w * v[c].value;
-            output[c].bound += w * (expm1(x + value_error) * magnitude + v[c].bound) +
-                               TINY * (1.0 + magnitude);
+            output[c].bound +=
+                w * (expm1(x + value_error) * magnitude + v[c].bound) + TINY * (1.0 + magnitude);
         }
         weights[j].value = w;
         weights[j].bound = (w * (expm1(x + weight_error) + d) + TINY) / left;
@@ -272,8 +269,8 @@ void oracle_forward(const mha_config *c, const mha_weights *w, const mha_forward
     struct oracle_number *query_in = exactly(args->query, queries * c->d_model);
     struct oracle_number *key_in = exactly(key, keys * k_dim);
     struct oracle_number *value_in = exactly(value, keys * v_dim);
-    struct oracle_number *q = linear(queries, c->d_model, p.n_heads * p.head_dim, query_in, w->q,
-                                     w->q_bias);
+    struct oracle_number *q =
+        linear(queries, c->d_model, p.n_heads * p.head_dim, query_in, w->q, w->q_bias);
     struct oracle_number *k =
         linear(keys, k_dim, p.n_kv_heads * p.head_dim, key_in, w->k, w->k_bias);
     struct oracle_number *v =

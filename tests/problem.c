@@ -172,8 +172,7 @@ void make_forward(struct generator *g, const struct shape_case *s, const struct 
     mha_weights *w = &p->weights;
     make_linear(g, s->n_heads * head_dim, s->d_model, 4.0f, has(s->biases, 'q'), place, &w->q,
                 &w->q_bias);
-    make_linear(g, kv_heads * head_dim, k_dim, 1.0f, has(s->biases, 'k'), place, &w->k,
-                &w->k_bias);
+    make_linear(g, kv_heads * head_dim, k_dim, 1.0f, has(s->biases, 'k'), place, &w->k, &w->k_bias);
     make_linear(g, kv_heads * v_head_dim, v_dim, 1.0f, has(s->biases, 'v'), place, &w->v,
                 &w->v_bias);
     make_linear(g, s->d_model, s->n_heads * v_head_dim, 1.0f, has(s->biases, 'o'), place, &w->o,
@@ -229,9 +228,8 @@ static size_t view_size(const mha_strides *s, size_t batch, size_t heads, size_t
 }
 
 /* A view, its elements random but for rows beyond a length, its gaps NaN. */
-static const float *make_view(struct generator *g, const mha_strides *s, size_t batch,
-                              size_t heads, size_t rows, size_t dim, const size_t *lengths,
-                              struct place place) {
+static const float *make_view(struct generator *g, const mha_strides *s, size_t batch, size_t heads,
+                              size_t rows, size_t dim, const size_t *lengths, struct place place) {
     float *data = floats(view_size(s, batch, heads, rows, dim), place);
     for (size_t b = 0; b < batch; b++) {
         for (size_t h = 0; h < heads; h++) {
@@ -301,8 +299,7 @@ float *gather_output(const struct attention_problem *p) {
             }
         }
     }
-    ck_assert_msg(untouched(gaps, p->outputs * sizeof *gaps), "%s: a gap was written",
-                  case_name());
+    ck_assert_msg(untouched(gaps, p->outputs * sizeof *gaps), "%s: a gap was written", case_name());
     free(gaps);
     return dense;
 }

@@ -51,13 +51,12 @@ static void refuse_layer(const struct layer_arguments *a, const char *message) {
 START_TEST(layers) {
     REFUSE_LAYER("d_model is 0", a.config.d_model = 0);
     REFUSE_LAYER("n_heads is 0", a.config.n_heads = 0);
-    REFUSE_LAYER("n_heads (7) does not divide d_model (512)",
-                 a.config.d_model = 512, a.config.n_heads = 7);
+    REFUSE_LAYER("n_heads (7) does not divide d_model (512)", a.config.d_model = 512,
+                 a.config.n_heads = 7);
     REFUSE_LAYER("n_heads (13) does not divide d_model (12)", a.config.n_heads = 13);
     REFUSE_LAYER("n_kv_heads (3) does not divide n_heads (4)", a.config.n_kv_heads = 3);
     REFUSE_LAYER("n_kv_heads (8) does not divide n_heads (4)", a.config.n_kv_heads = 8);
-    REFUSE_LAYER("n_kv_heads (1000000) does not divide n_heads (4)",
-                 a.config.n_kv_heads = 1000000);
+    REFUSE_LAYER("n_kv_heads (1000000) does not divide n_heads (4)", a.config.n_kv_heads = 1000000);
     REFUSE_LAYER("is not finite", a.config.scale = NAN);
     REFUSE_LAYER("scale (inf) is not finite", a.config.scale = INFINITY);
     REFUSE_LAYER("scale (-inf) is not finite", a.config.scale = -INFINITY);
@@ -88,10 +87,8 @@ START_TEST(layers) {
 
     struct layer_arguments a = good_layer();
     mha_layer *layer = NULL;
-    check_refusal(MHA_ERROR_ARGUMENT, mha_layer_create(NULL, &a.weights, &layer),
-                  "config is NULL");
-    check_refusal(MHA_ERROR_ARGUMENT, mha_layer_create(&a.config, NULL, &layer),
-                  "weights is NULL");
+    check_refusal(MHA_ERROR_ARGUMENT, mha_layer_create(NULL, &a.weights, &layer), "config is NULL");
+    check_refusal(MHA_ERROR_ARGUMENT, mha_layer_create(&a.config, NULL, &layer), "weights is NULL");
     check_refusal(MHA_ERROR_ARGUMENT, mha_layer_create(&a.config, &a.weights, NULL),
                   "layer is NULL");
     ck_assert_ptr_null(layer);

@@ -53,18 +53,18 @@ START_TEST(views_and_masks) {
 }
 END_TEST
 
-static const size_t head_dims[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-                                   16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30,
-                                   31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 47, 48, 49, 63, 64,
-                                   65, 72, 80, 96, 100, 127, 128, 129};
+static const size_t head_dims[] = {1,  2,  3,  4,  5,  6,  7,  8,   9,   10,  11, 12, 13, 14,
+                                   15, 16, 17, 18, 19, 20, 21, 22,  23,  24,  25, 26, 27, 28,
+                                   29, 30, 31, 32, 33, 34, 35, 36,  37,  38,  39, 40, 47, 48,
+                                   49, 63, 64, 65, 72, 80, 96, 100, 127, 128, 129};
 enum { HEAD_DIMS = sizeof head_dims / sizeof *head_dims };
 
 START_TEST(head_sizes) {
     size_t dim = head_dims[_i];
     mha_context *context = new_context();
     for (size_t i = 0; i < HEAD_DIMS; i += mask_step() + i % 5) {
-        struct shape_case shape = {"heads",  2,   5, 19 + i, 0, 2, 1, dim, head_dims[i],
-                                   .layouts = i % 2 ? "...." : "iiii"};
+        struct shape_case shape = {
+            "heads", 2, 5, 19 + i, 0, 2, 1, dim, head_dims[i], .layouts = i % 2 ? "...." : "iiii"};
         struct generator g = begin_case("head_dim %zu, v_head_dim %zu", dim, head_dims[i]);
         try_attention(&g, context, &shape, &mask_cases[0], at_end);
         try_attention(&g, context, &shape, MASK_OF_ALL_PARTS, at_start);
@@ -80,8 +80,8 @@ START_TEST(lengths) {
     for (size_t kv_len = 1; kv_len <= 34; kv_len++) {
         for (size_t m = 0; m < n_mask_cases; m += mask_step() * (1 + (q_len + kv_len) % 7)) {
             struct shape_case shape = {"lengths", 2, q_len, kv_len, 0, 1, 0, 3, .layouts = "...."};
-            struct generator g = begin_case("%zu queries, %zu keys, mask \"%s\"", q_len, kv_len,
-                                            mask_cases[m].name);
+            struct generator g =
+                begin_case("%zu queries, %zu keys, mask \"%s\"", q_len, kv_len, mask_cases[m].name);
             try_attention(&g, context, &shape, &mask_cases[m], at_end);
         }
     }

@@ -159,8 +159,7 @@ START_TEST(rows_with_no_key) {
         {.name = "bias", .bias = true},
         {.name = "length", .length = true},
         {.name = "no keys at all", .kv_len = true},
-        {.name = "causal",
-         .mask = {.causal = MHA_CAUSAL_TOP_LEFT, .query_offset = -2}},
+        {.name = "causal", .mask = {.causal = MHA_CAUSAL_TOP_LEFT, .query_offset = -2}},
         {.name = "window", .mask = {.window = 5, .query_offset = 10000}},
     };
     mha_context *context = new_context();
@@ -173,8 +172,8 @@ START_TEST(rows_with_no_key) {
     for (size_t n = 0; n < 4 * sizeof rows / sizeof *rows; n++) {
         size_t r = n / 4, kv_len = widths[n % 2];
         bool uniform = n / 2 % 2;
-        struct generator g = begin_case("%s, %zu keys, %s", rows[r].name, kv_len,
-                                        uniform ? "uniform" : "zero");
+        struct generator g =
+            begin_case("%s, %zu keys, %s", rows[r].name, kv_len, uniform ? "uniform" : "zero");
         struct shape_case shape = {"", 1, 2, kv_len, 8, 2, .biases = "qkvo"};
         shape.masked_rows = uniform ? MHA_MASKED_ROWS_UNIFORM : MHA_MASKED_ROWS_ZERO;
         struct forward_problem p;

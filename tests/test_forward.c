@@ -21,9 +21,9 @@ static void try_forward(struct generator *generator, mha_context *context,
     struct oracle oracle;
     oracle_forward(&p.config, &p.weights, &p.args, &oracle);
     size_t d_model = shape->d_model, kv_len = shape->kv_len ? shape->kv_len : shape->q_len;
-    ck_assert_msg(oracle_agrees("output", oracle.output, p.args.output, p.outputs / d_model,
-                                d_model),
-                  "%s: output", case_name());
+    ck_assert_msg(
+        oracle_agrees("output", oracle.output, p.args.output, p.outputs / d_model, d_model),
+        "%s: output", case_name());
     ck_assert_msg(oracle_agrees("attention", oracle.attention, p.args.attention,
                                 p.attentions / kv_len, kv_len),
                   "%s: attention", case_name());
@@ -54,8 +54,7 @@ START_TEST(subsets_of_biases) {
             biases[n++] = "qkvo"[bit];
         }
     }
-    struct shape_case shape = {
-        "biases", 2, 5, 6, 10, 2, 1, 7, 3, 9, 8, .biases = biases};
+    struct shape_case shape = {"biases", 2, 5, 6, 10, 2, 1, 7, 3, 9, 8, .biases = biases};
     struct generator g = begin_case("biases \"%s\"", biases);
     mha_context *context = new_context();
     try_forward(&g, context, &shape, &mask_cases[0], at_end);
@@ -69,8 +68,9 @@ START_TEST(odd_widths) {
     size_t n = (size_t)_i;
     mha_context *context = new_context();
     for (size_t rows = 1; rows <= 35; rows += 2) {
-        struct shape_case shape = {"widths", 1, rows, 36 - rows, n, 2, 1, 41 - n, n, 42 - n, 2 * n,
-                                   .biases = n % 2 ? "qkvo" : ""};
+        struct shape_case shape = {"widths", 1,      rows,  36 - rows,
+                                   n,        2,      1,     41 - n,
+                                   n,        42 - n, 2 * n, .biases = n % 2 ? "qkvo" : ""};
         struct generator g = begin_case("width %zu, %zu queries", n, rows);
         try_forward(&g, context, &shape, &mask_cases[0], n % 3 ? at_end : at_start);
     }

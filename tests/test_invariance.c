@@ -160,8 +160,8 @@ START_TEST(places_and_workspaces) {
         soil(worn, 0xff); /* NaN */
         check_again(shape, mask, output, attention, at_end, worn, true);
         soil(worn, 0x7e); /* 8.5e37 */
-        check_again(shape, mask, output, attention, (struct place){AT_START, 4 + m % 15 * 4},
-                    worn, m % 2);
+        check_again(shape, mask, output, attention, (struct place){AT_START, 4 + m % 15 * 4}, worn,
+                    m % 2);
         mha_context_destroy(&fresh);
         free(output);
         free(attention);
@@ -221,9 +221,9 @@ static uint8_t *spell_out(const mha_attention_args *a, const struct mask_case *c
                 int64_t position = (int64_t)i + c->offset + shift;
                 for (int64_t j = 0; j < (int64_t)a->kv_len; j++) {
                     uint64_t distance = (uint64_t)(j < position ? position - j : j - position);
-                    bool kept = !m->keep || m->keep[b * m->keep_batch_stride +
-                                                    h * m->keep_head_stride +
-                                                    i * m->keep_query_stride + (size_t)j];
+                    bool kept =
+                        !m->keep || m->keep[b * m->keep_batch_stride + h * m->keep_head_stride +
+                                            i * m->keep_query_stride + (size_t)j];
                     *to++ = kept && j < length && (!c->causal || j <= position) &&
                             (c->window == 0 || distance < c->window);
                 }
@@ -324,8 +324,8 @@ END_TEST
 /* ---- Layers taken apart ---------------------------------------------------- */
 
 /* y[rows][outputs], each output one chain from its bias, by the C library's fma. */
-static float *project(const float *x, const float *w, const float *bias, size_t rows,
-                      size_t inputs, size_t outputs) {
+static float *project(const float *x, const float *w, const float *bias, size_t rows, size_t inputs,
+                      size_t outputs) {
     float *y = allocate(rows * outputs);
     for (size_t i = 0; i < rows; i++) {
         for (size_t n = 0; n < outputs; n++) {
@@ -384,8 +384,7 @@ START_TEST(layers_by_hand) {
         };
         ck_assert_succeeds(mha_attention(context, &args));
         float *output = project(concat, w->o, w->o_bias, q_rows, o_width, c->d_model);
-        ck_assert_same("output", output, c->d_model, p.args.output, c->d_model, q_rows,
-                       c->d_model);
+        ck_assert_same("output", output, c->d_model, p.args.output, c->d_model, q_rows, c->d_model);
         ck_assert_same("attention", attention, kv_len, p.args.attention, kv_len,
                        p.attentions / kv_len, kv_len);
         float *all[] = {q, k, v, concat, attention, output};

@@ -186,7 +186,8 @@ START_TEST(every_allocation_fails_once) {
         status = WATCHED(try_it());
         if (status != MHA_OK) {
             ck_assert_int_eq(status, MHA_ERROR_MEMORY);
-            ck_assert_msg(strstr(mha_error_message(), "out of memory: "), "%s", mha_error_message());
+            ck_assert_msg(strstr(mha_error_message(), "out of memory: "), "%s",
+                          mha_error_message());
             ck_assert_int_eq(watch.live, before);
             ck_assert(outputs_untouched());
             ck_assert(calls[_i].in_context || !context);

@@ -16,8 +16,8 @@ static const struct place at_end = {AT_END, 0};
 static const float poisons[] = {NAN, INFINITY, -INFINITY, FLT_MAX};
 
 /* Key j of a sequence is attended to by a query of some head that reads it. */
-static bool anyone_attends(const struct attention_problem *p, const struct oracle *oracle,
-                           size_t b, size_t kv_head, size_t j) {
+static bool anyone_attends(const struct attention_problem *p, const struct oracle *oracle, size_t b,
+                           size_t kv_head, size_t j) {
     const mha_attention_args *a = &p->args;
     size_t group = a->n_kv_heads ? a->n_heads / a->n_kv_heads : 1;
     for (size_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
@@ -37,8 +37,8 @@ START_TEST(what_is_masked_does_not_leak) {
     mha_context *context = new_context();
     for (size_t n = 0; n < 12; n += mask_step()) {
         struct generator g = begin_case("poison %zu, mask \"%s\"", n, mask->name);
-        struct shape_case shape = {"", 3, 4, n % 2 ? 40 : 540, 0, 4, 2, 5, n % 3 ? 3 : 16,
-                                   .layouts = "...."};
+        struct shape_case shape = {"", 3, 4, n % 2 ? 40 : 540, 0,
+                                   4,  2, 5, n % 3 ? 3 : 16,   .layouts = "...."};
         struct attention_problem p;
         make_attention(&g, &shape, mask, at_end, &p);
         ck_assert_succeeds(mha_attention(context, &p.args));
@@ -111,9 +111,9 @@ START_TEST(what_is_attended_shows) {
         size_t rows = 2 * 2 * shape.q_len;
         ck_assert_msg(oracle_agrees("output", oracle.output, p.args.output, rows, 17), "%s",
                       case_name());
-        ck_assert_msg(oracle_agrees("attention", oracle.attention, p.args.attention, rows,
-                                    shape.kv_len),
-                      "%s", case_name());
+        ck_assert_msg(
+            oracle_agrees("attention", oracle.attention, p.args.attention, rows, shape.kv_len),
+            "%s", case_name());
         oracle_free(&oracle);
         guarded_free_all();
     }

@@ -116,8 +116,7 @@ START_TEST(sizes) {
     REFUSE_BOTH(large, a.kv_len = SIZE_MAX);
     REFUSE_BOTH(large, a.batch = root, a.q_len = root);
     REFUSE_BOTH(large, a.batch = root, a.kv_len = root);
-    REFUSE_BOTH("attention is larger than memory can be", a.batch = 1,
-                a.q_len = a.kv_len = root);
+    REFUSE_BOTH("attention is larger than memory can be", a.batch = 1, a.q_len = a.kv_len = root);
     REFUSE_ATTENTION("n_heads is 0", a.n_heads = 0);
     REFUSE_ATTENTION("head_dim is 0", a.head_dim = 0);
     REFUSE_ATTENTION("n_kv_heads (3) does not divide n_heads (4)", a.n_kv_heads = 3);
@@ -231,8 +230,7 @@ START_TEST(what_is_not_refused) {
     float room[4 * 2 * 4 * 12];
     struct generator g = begin_case("arrays side by side");
     fill_floats(&g, room, sizeof room / sizeof *room);
-    mha_forward_args args = {
-        .batch = 2, .q_len = 4, .query = room, .output = room + 2 * 4 * 12};
+    mha_forward_args args = {.batch = 2, .q_len = 4, .query = room, .output = room + 2 * 4 * 12};
     args.attention = args.output + 2 * 4 * 12;
     ck_assert_succeeds(mha_forward(context, layer, &args));
     args.key = args.query;
@@ -244,8 +242,7 @@ START_TEST(what_is_not_refused) {
     ck_assert_succeeds(mha_forward(context, layer, &(mha_forward_args){0}));
     ck_assert_succeeds(mha_forward(context, layer, &(mha_forward_args){.batch = 7}));
     ck_assert_succeeds(mha_forward(context, layer, &(mha_forward_args){.q_len = 7}));
-    ck_assert_succeeds(
-        mha_attention(context, &(mha_attention_args){.n_heads = 3, .head_dim = 2}));
+    ck_assert_succeeds(mha_attention(context, &(mha_attention_args){.n_heads = 3, .head_dim = 2}));
     ck_assert_succeeds(mha_reserve(context, layer, 0, 0, 0));
     /* Without keys, neither a mask nor weights have elements. */
     mha_mask mask = {.keep = (const uint8_t *)args.output,

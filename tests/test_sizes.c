@@ -89,8 +89,7 @@ START_TEST(places_beyond_2_to_the_31) {
     float *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
-        printf("SKIP: places_beyond_2_to_the_31: %zu bytes of address space can't be had\n",
-               bytes);
+        printf("SKIP: places_beyond_2_to_the_31: %zu bytes of address space can't be had\n", bytes);
         return;
     }
     struct generator g = begin_case("sequences 2^31 + 7 floats apart");
@@ -157,16 +156,11 @@ START_TEST(inputs_stay) {
         const void *data;
         size_t bytes;
     } inputs[] = {
-        {p.args.query, 2 * 20 * 12 * sizeof(float)},
-        {p.args.key, 2 * 530 * 12 * sizeof(float)},
-        {p.args.value, 2 * 530 * 12 * sizeof(float)},
-        {p.weights.q, 15 * 12 * sizeof(float)},
-        {p.weights.v, 21 * 12 * sizeof(float)},
-        {p.weights.o, 21 * 12 * sizeof(float)},
-        {p.weights.o_bias, 12 * sizeof(float)},
-        {p.mask.keep, 2 * 20 * 533 - 3},
-        {p.mask.bias, (3 * 533 - 3) * sizeof(float)},
-        {p.mask.kv_lengths, 2 * sizeof(size_t)},
+        {p.args.query, 2 * 20 * 12 * sizeof(float)},  {p.args.key, 2 * 530 * 12 * sizeof(float)},
+        {p.args.value, 2 * 530 * 12 * sizeof(float)}, {p.weights.q, 15 * 12 * sizeof(float)},
+        {p.weights.v, 21 * 12 * sizeof(float)},       {p.weights.o, 21 * 12 * sizeof(float)},
+        {p.weights.o_bias, 12 * sizeof(float)},       {p.mask.keep, 2 * 20 * 533 - 3},
+        {p.mask.bias, (3 * 533 - 3) * sizeof(float)}, {p.mask.kv_lengths, 2 * sizeof(size_t)},
         {p.mask.alibi_slopes, 3 * sizeof(float)},
     };
     enum { INPUTS = sizeof inputs / sizeof *inputs };

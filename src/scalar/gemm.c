@@ -20,8 +20,7 @@ static inline void tile(const struct mha_gemm *g, size_t row, size_t column, siz
     float acc[MOST_ROWS][MOST_COLUMNS];
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < columns; j++) {
-            acc[i][j] =
-                g->start ? g->start[(row + i) * g->start_stride + column + j] : 0.0f;
+            acc[i][j] = g->start ? g->start[(row + i) * g->start_stride + column + j] : 0.0f;
         }
     }
     for (size_t d = g->depth; d > 0; d--) {
