@@ -82,7 +82,8 @@ const struct mask_case mask_cases[] = {
 const size_t n_mask_cases = COUNT(mask_cases);
 
 size_t mask_step(void) {
-    return env_number("MHA_TEST_STRIDE", 1) >= 500 ? 7 : 1;
+    uint64_t stride = env_number("MHA_TEST_STRIDE", 1);
+    return stride >= 5000 ? 19 : stride >= 500 ? 7 : 1;
 }
 
 /* name, batch, q_len, kv_len, d_model, heads, kv heads, head_dim, v_head_dim, k_dim, v_dim */

@@ -11,8 +11,8 @@
 extern const struct mask_case mask_cases[];
 extern const size_t n_mask_cases;
 
-/* What to step by when every mask is tried: 1, or 7 where $MHA_TEST_STRIDE says that cases are
- * slow. Start at the number of the shape modulo this, so that each mask meets some shape. */
+/* What to step by when every mask is tried: 1, or 7 or 19 where $MHA_TEST_STRIDE says that cases
+ * are slow. Start at the number of the shape modulo this, so that each mask meets some shape. */
 size_t mask_step(void);
 
 /* The last of mask_cases has every part at once. */

@@ -95,6 +95,32 @@ START_TEST(layers) {
 }
 END_TEST
 
+START_TEST(defaults) {
+    struct layer_arguments a = good_layer();
+    mha_layer *layer = NULL;
+    ck_assert_succeeds(mha_layer_create(&a.config, &a.weights, &layer));
+    const mha_config *c = mha_layer_config(layer);
+    ck_assert(c->d_model == 12 && c->n_heads == 4 && c->n_kv_heads == 4 && c->head_dim == 3);
+    ck_assert(c->v_head_dim == 3 && c->k_dim == 12 && c->v_dim == 12);
+    ck_assert_int_eq(c->masked_rows, MHA_MASKED_ROWS_ZERO);
+    mha_layer_destroy(&layer);
+    a.config = (mha_config){2, 4, 2, 5, 7, 3, 1, -0.5f, MHA_MASKED_ROWS_UNIFORM};
+    ck_assert_succeeds(mha_layer_create(&a.config, &a.weights, &layer));
+    ck_assert(memcmp(&a.config, mha_layer_config(layer), sizeof a.config) == 0);
+    mha_layer_destroy(&layer);
+    /* The float nearest to 1 / sqrt(head_dim): no neighbour is nearer. */
+    for (size_t dim = 1; dim <= 300; dim++) {
+        a.config = (mha_config){.d_model = 1, .n_heads = 1, .head_dim = dim};
+        ck_assert_succeeds(mha_layer_create(&a.config, &a.weights, &layer));
+        float scale = mha_layer_config(layer)->scale;
+        double exact = 1.0 / sqrt((double)dim), error = fabs((double)scale - exact);
+        ck_assert(error <= fabs((double)nextafterf(scale, 0.0f) - exact));
+        ck_assert(error <= fabs((double)nextafterf(scale, 2.0f) - exact));
+        mha_layer_destroy(&layer);
+    }
+}
+END_TEST
+
 START_TEST(clones_and_destruction) {
     struct layer_arguments a = good_layer();
     mha_layer *layer = NULL, *out[2] = {0};
@@ -225,6 +251,7 @@ int main(void) {
     Suite *suite = suite_create("arguments");
     TCase *tests = tcase_create("arguments");
     tcase_add_test(tests, layers);
+    tcase_add_test(tests, defaults);
     tcase_add_test(tests, clones_and_destruction);
     tcase_add_test(tests, contexts);
     tcase_add_test(tests, isa_by_environment);

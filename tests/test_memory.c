@@ -232,6 +232,23 @@ START_TEST(a_failure_keeps_the_workspace) {
 }
 END_TEST
 
+/* Growing lets go of what was there before. */
+START_TEST(one_workspace_at_a_time) {
+    begin_case("growth");
+    reset_watch(0);
+    watch.live = 0;
+    ck_assert_succeeds(WATCHED(mha_context_create(NULL, &context)));
+    for (size_t kv_len = 1; kv_len < 2000; kv_len *= 3) {
+        ck_assert_succeeds(WATCHED(mha_reserve(context, layer, 1, 1, kv_len)));
+        ck_assert_int_eq(watch.live, 2); /* and the context itself */
+    }
+    watch.on = true;
+    mha_context_destroy(&context);
+    watch.on = false;
+    ck_assert_int_eq(watch.live, 0);
+}
+END_TEST
+
 /* ---- No allocation after mha_reserve --------------------------------------- */
 
 START_TEST(nothing_after_reserve) {
@@ -350,6 +367,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, every_allocation_fails_once, 0, CALLS);
     tcase_add_test(tests, a_failure_keeps_the_workspace);
+    tcase_add_test(tests, one_workspace_at_a_time);
     tcase_add_loop_test(tests, nothing_after_reserve, 0, (int)n_layer_cases);
     tcase_add_test(tests, flat_memory);
     tcase_add_test(tests, growth_is_linear);
