@@ -126,11 +126,11 @@ struct mha_mask_view mha_mask_at(const mha_mask *mask, const struct mha_mask_sha
     if (mask->kv_lengths) {
         view.kv_length = mask->kv_lengths[batch];
     }
-    if (mask->keep) {
+    if (mask->keep && shape->kv_len > 0) { /* without keys the strides are unchecked */
         view.keep = mask->keep + batch * mask->keep_batch_stride + head * mask->keep_head_stride;
         view.keep_stride = mask->keep_query_stride;
     }
-    if (mask->bias) {
+    if (mask->bias && shape->kv_len > 0) {
         view.bias = mask->bias + batch * mask->bias_batch_stride + head * mask->bias_head_stride;
         view.bias_stride = mask->bias_query_stride;
     }
