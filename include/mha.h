@@ -192,8 +192,9 @@ typedef enum mha_causal {
  * Strides count elements between batches, heads and queries; 0 broadcasts. The keys of
  * a row are contiguous. A stride that is not 0 is at least kv_len.
  *
- * Only keep == 0 and a bias of -infinity mask; any other bias is a number that is
- * added, however large. What is masked contributes nothing, NaN and infinity too. */
+ * Only keep == 0 and an additive term of -infinity mask (a bias, or ALiBi's if it
+ * overflows); any other term is a number that is added, however large. What is masked
+ * contributes nothing, NaN and infinity too. */
 typedef struct mha_mask {
     const uint8_t *keep; /* [batch][head][query][key]: nonzero = attend; NULL: all */
     size_t keep_batch_stride, keep_head_stride, keep_query_stride;

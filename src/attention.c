@@ -36,31 +36,17 @@ struct rows {
     bool uniform; /* average all keys: no scores, no mask */
 };
 
-static void row_range(const struct mha_attend *a, const struct rows *rows, size_t i, size_t *begin,
-                      size_t *end) {
-    if (rows->uniform) {
-        *begin = 0;
-        *end = a->mask.kv_length;
-    } else {
-        mha_mask_range(&a->mask, rows->first + i, begin, end);
-    }
-}
-
-/* The union of the rows' ranges within low .. high - 1; empty: begin >= end. */
+/* The keys that the rows may attend to within low .. high - 1, all rows together: no row's
+ * range begins or ends before an earlier row's. Empty: begin >= end. */
 static void rows_range(const struct mha_attend *a, const struct rows *rows, size_t low, size_t high,
                        size_t *begin, size_t *end) {
-    *begin = high;
-    *end = low;
-    for (size_t i = 0; i < rows->count; i++) {
-        size_t from, to;
-        row_range(a, rows, i, &from, &to);
-        from = from < low ? low : from;
-        to = to < high ? to : high;
-        if (from < to) {
-            *begin = mha_min(*begin, from);
-            *end = to > *end ? to : *end;
-        }
+    *begin = 0;
+    *end = a->mask.kv_length;
+    if (!rows->uniform) {
+        mha_mask_range(&a->mask, rows->first, rows->count, begin, end);
     }
+    *begin = *begin > low ? *begin : low;
+    *end = mha_min(*end, high);
 }
 
 /* What the rows attend to among keys first .. first + keys - 1. */
@@ -68,11 +54,11 @@ static void describe_rows(const struct mha_attend *a, const struct rows *rows, s
                           size_t keys, struct mha_softmax_row *mask) {
     const struct mha_mask_view *view = &a->mask;
     for (size_t i = 0; i < rows->count; i++) {
-        size_t query = rows->first + i;
-        size_t begin, end;
-        row_range(a, rows, i, &begin, &end);
-        begin = begin > first ? mha_min(begin - first, keys) : 0;
-        end = end > first ? mha_min(end - first, keys) : 0;
+        const struct rows row = {.first = rows->first + i, .count = 1, .uniform = rows->uniform};
+        size_t query = row.first, begin, end;
+        rows_range(a, &row, first, first + keys, &begin, &end);
+        begin = mha_min(begin - first, keys);
+        end = end > first ? end - first : 0;
         mask[i] = (struct mha_softmax_row){.begin = begin, .end = end > begin ? end : begin};
         if (rows->uniform) {
             continue;

@@ -145,20 +145,33 @@ struct mha_mask_view mha_mask_at(const mha_mask *mask, const struct mha_mask_sha
     return view;
 }
 
-void mha_mask_range(const struct mha_mask_view *view, size_t query, size_t *begin, size_t *end) {
-    int64_t position = (int64_t)query + view->offset;
+void mha_mask_range(const struct mha_mask_view *view, size_t first, size_t count, size_t *begin,
+                    size_t *end) {
+    int64_t position = (int64_t)first + view->offset;
+    int64_t last = position + (int64_t)count - 1;
     int64_t low = 0;
     int64_t high = (int64_t)view->kv_length;
     if (view->window > 0) {
         int64_t window = (int64_t)view->window;
         low = position - window + 1 > low ? position - window + 1 : low;
-        high = position + window < high ? position + window : high;
+        high = last + window < high ? last + window : high;
     }
     if (view->causal) {
-        high = position + 1 < high ? position + 1 : high;
+        high = last + 1 < high ? last + 1 : high;
     }
-    *begin = low < high ? (size_t)low : 0;
-    *end = low < high ? (size_t)high : 0;
+    *begin = low < (int64_t)view->kv_length ? (size_t)low : view->kv_length;
+    *end = high > 0 ? (size_t)high : 0;
+}
+
+/* What is added to the scaled score of key j. */
+static float term_at(const struct mha_mask_view *view, const float *bias, int64_t position,
+                     size_t j) {
+    if (!view->alibi) {
+        return bias ? bias[j] : 0.0f;
+    }
+    int64_t distance = position - (int64_t)j;
+    float alibi = -(view->slope * (float)(distance < 0 ? -distance : distance));
+    return bias ? alibi + bias[j] : alibi;
 }
 
 void mha_mask_term(const struct mha_mask_view *view, size_t query, size_t first, size_t end,
@@ -166,21 +179,20 @@ void mha_mask_term(const struct mha_mask_view *view, size_t query, size_t first,
     int64_t position = (int64_t)query + view->offset;
     const float *bias = view->bias ? view->bias + query * view->bias_stride : NULL;
     for (size_t j = first; j < end; j++) {
-        int64_t distance = position - (int64_t)j;
-        float alibi = -(view->slope * (float)(distance < 0 ? -distance : distance));
-        term[j - first] = bias ? alibi + bias[j] : alibi;
+        term[j - first] = term_at(view, bias, position, j);
     }
 }
 
 size_t mha_mask_find(const struct mha_mask_view *view, size_t query, size_t from, size_t end,
                      bool attended) {
+    int64_t position = (int64_t)query + view->offset;
     const uint8_t *keep = view->keep ? view->keep + query * view->keep_stride : NULL;
     const float *bias = view->bias ? view->bias + query * view->bias_stride : NULL;
     size_t low, high;
-    mha_mask_range(view, query, &low, &high);
+    mha_mask_range(view, query, 1, &low, &high);
     while (from < end) {
         bool attends = from >= low && from < high && (!keep || keep[from] != 0) &&
-                       (!bias || bias[from] != -INFINITY);
+                       term_at(view, bias, position, from) != -INFINITY;
         if (attends == attended) {
             break;
         }

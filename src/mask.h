@@ -47,9 +47,10 @@ struct mha_mask_view {
 struct mha_mask_view mha_mask_at(const mha_mask *mask, const struct mha_mask_shape *shape,
                                  size_t batch, size_t head);
 
-/* The keys that query i may attend to by length, causality and window: *begin .. *end - 1,
- * *begin == *end if none. */
-void mha_mask_range(const struct mha_mask_view *view, size_t query, size_t *begin, size_t *end);
+/* The keys that queries first .. first + count - 1 may attend to by length, causality and
+ * window: *begin .. *end - 1, none if *begin >= *end. */
+void mha_mask_range(const struct mha_mask_view *view, size_t first, size_t count, size_t *begin,
+                    size_t *end);
 
 /* term[j - first] = the row's additive term for keys first .. end-1: ALiBi's, plus the
  * bias where there is one. */

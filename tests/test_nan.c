@@ -201,6 +201,60 @@ START_TEST(scores_of_minus_infinity_are_no_mask) {
 }
 END_TEST
 
+/* An ALiBi term that overflows to -inf masks its key, as the same number in a bias does. */
+START_TEST(alibi_overflow_masks) {
+    enum { QUERIES = 3, KEYS = 40 };
+    struct generator g = begin_case("overflow of ALiBi, %s rows", _i ? "uniform" : "zero");
+    float query[QUERIES], key[KEYS], value[KEYS];
+    fill_floats(&g, query, QUERIES);
+    fill_floats(&g, key, KEYS);
+    fill_floats(&g, value, KEYS);
+    value[9] = NAN; /* masked for all queries but the one at 9 or 10 */
+    mha_context *context = new_context();
+    const int64_t offsets[] = {0, 5, -1, -2, -50, 100};
+    for (size_t n = 0; n < sizeof offsets / sizeof *offsets; n++) {
+        float slope = FLT_MAX, bias[QUERIES][KEYS];
+        for (int64_t i = 0; i < QUERIES; i++) {
+            for (int64_t j = 0; j < KEYS; j++) {
+                int64_t distance = i + offsets[n] > j ? i + offsets[n] - j : j - i - offsets[n];
+                bias[i][j] = distance > 1 ? -INFINITY : -FLT_MAX * (float)distance;
+            }
+        }
+        float output[2][QUERIES], attention[2][QUERIES][KEYS];
+        for (size_t k = 0; k < 2; k++) {
+            mha_mask mask = {.query_offset = offsets[n]};
+            if (k == 0) {
+                mask.alibi_slopes = &slope;
+            } else {
+                mask.bias = bias[0];
+                mask.bias_query_stride = KEYS;
+            }
+            ck_assert_succeeds(mha_attention(
+                context, &(mha_attention_args){
+                             .batch = 1,
+                             .n_heads = 1,
+                             .q_len = QUERIES,
+                             .kv_len = KEYS,
+                             .head_dim = 1,
+                             .query = query,
+                             .key = key,
+                             .value = value,
+                             .output = output[k],
+                             .attention = attention[k][0],
+                             .mask = &mask,
+                             .masked_rows = _i ? MHA_MASKED_ROWS_UNIFORM : MHA_MASKED_ROWS_ZERO,
+                         }));
+        }
+        ck_assert_same("output", output[1], 1, output[0], 1, QUERIES, 1);
+        ck_assert_same("attention", attention[1][0], KEYS, attention[0][0], KEYS, QUERIES, KEYS);
+        if (offsets[n] == 100 || offsets[n] == -50) { /* out of reach of all keys */
+            ck_assert(_i ? isnan(output[0][0]) : output[0][0] == 0.0f);
+        }
+    }
+    mha_context_destroy(&context);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("nan");
     TCase *tests = tcase_create("nan");
@@ -210,6 +264,7 @@ int main(void) {
     tcase_add_test(tests, sequences_do_not_leak);
     tcase_add_loop_test(tests, heads_do_not_leak, 0, 3);
     tcase_add_test(tests, scores_of_minus_infinity_are_no_mask);
+    tcase_add_loop_test(tests, alibi_overflow_masks, 0, 2);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }
