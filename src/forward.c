@@ -266,9 +266,18 @@ mha_status mha_forward(mha_context *context, const mha_layer *layer, const mha_f
 struct bare {
     const struct mha_kernels *kernels;
     float *keys;   /* [ceil(kv_len / 16)][head_dim][16]: of one head */
-    float *values; /* [kv_len][padded v_head_dim]: of one head, if it must be padded */
+    float *values; /* [kv_len][padded v_head_dim]: of one head, if copied */
     struct mha_attend_scratch attend;
 };
+
+/* Rows of values must be padded to whole panels, as the kernels read them. Far apart they cost
+ * more than copying them once: rows of many heads side by side share few sets of the caches. One
+ * tile of queries reads them but once. */
+static bool copies_values(const struct bare *bare, const mha_attention_args *a) {
+    size_t width = mha_padded(a->v_head_dim);
+    return width != a->v_head_dim ||
+           (a->value_strides.row != width && a->q_len > bare->kernels->gemm_rows);
+}
 
 static bool place_bare(struct mha_arena *arena, struct bare *bare, const mha_attention_args *a) {
     size_t width = mha_padded(a->v_head_dim);
@@ -279,18 +288,17 @@ static bool place_bare(struct mha_arena *arena, struct bare *bare, const mha_att
         return false;
     }
     bare->keys = mha_arena_take(arena, keys, sizeof(float));
-    bare->values = mha_arena_take(arena, width == a->v_head_dim ? 0 : values, sizeof(float));
+    bare->values = mha_arena_take(arena, copies_values(bare, a) ? values : 0, sizeof(float));
     mha_attend_place(arena, bare->kernels, width, a->kv_len, a->attention != NULL, &bare->attend);
     return !arena->overflow;
 }
 
-/* Rows padded to whole panels, as the kernels read them: the caller's own if they are. */
 static void prepare_values(const struct bare *bare, const mha_attention_args *a,
                            struct mha_attend *attend, const float *values) {
-    size_t width = mha_padded(a->v_head_dim);
     attend->values = values;
     attend->value_stride = a->value_strides.row;
-    if (width != a->v_head_dim) {
+    if (copies_values(bare, a)) {
+        size_t width = mha_padded(a->v_head_dim);
         for (size_t j = 0; j < attend->mask.kv_length; j++) {
             float *row = bare->values + j * width;
             memcpy(row, values + j * a->value_strides.row, a->v_head_dim * sizeof *row);
