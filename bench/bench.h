@@ -78,6 +78,8 @@ double bench_now(void);
 double bench_fma_rate(const struct bench_isa *isa);
 /* Cycles per second of the core's clock, measured now, in about 0.06 ms. */
 double bench_clock_rate(void);
+/* Integer operations per second, as many at once as the core can take, in about 0.01 ms. */
+double bench_integer_rate(void);
 
 /* ---- measure.c: the one way of measuring --------------------------------- */
 

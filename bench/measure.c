@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bench.h"
 
@@ -27,28 +28,46 @@ struct benchmark {
  * disturbances of a machine that isn't ours alone. */
 static const double slice_seconds = 1e-3;
 
-/* ---- Samples ------------------------------------------------------------- */
+/* ---- Slices -------------------------------------------------------------- */
 
-enum { MAX_SAMPLES = 4096 };
+enum { MAX_SLICES = 4096 };
 
-struct samples {
+/* What is known of a slice. */
+enum figure { SECONDS, OF_PEAK, OF_FMA, CYCLES, CLOCK_RATE, IPC, FIGURES };
+
+struct slices {
     size_t n;
-    double value[MAX_SAMPLES];
+    double figures[FIGURES][MAX_SLICES];
 };
-
-static void add_sample(struct samples *samples, double value) {
-    samples->value[samples->n++ % MAX_SAMPLES] = value;
-}
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static double median(struct samples *samples) {
-    size_t n = samples->n < MAX_SAMPLES ? samples->n : MAX_SAMPLES;
-    qsort(samples->value, n, sizeof *samples->value, compare);
-    return n % 2 ? samples->value[n / 2] : (samples->value[n / 2 - 1] + samples->value[n / 2]) / 2;
+/* Of one figure; it sorts them, so that afterwards they belong to no slice. */
+static double median(struct slices *slices, enum figure figure) {
+    size_t n = slices->n;
+    double *value = slices->figures[figure];
+    qsort(value, n, sizeof *value, compare);
+    return n % 2 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
+}
+
+/* Drops the slices in which fewer operations a cycle were to be had, unless that is all of
+ * them. Gives the share that it keeps. */
+static double keep_quiet(struct slices *slices, double ipc) {
+    size_t n = 0;
+    for (size_t i = 0; i < slices->n; i++) {
+        if (slices->figures[IPC][i] >= ipc) {
+            for (int f = 0; f < FIGURES; f++) {
+                slices->figures[f][n] = slices->figures[f][i];
+            }
+            n++;
+        }
+    }
+    double kept = (double)n / (double)slices->n;
+    slices->n = n > 0 ? n : slices->n;
+    return kept;
 }
 
 /* ---- One slice ----------------------------------------------------------- */
@@ -89,12 +108,30 @@ static void warm_up(struct benchmark *b) {
     b->operations = seconds < slice_seconds ? (size_t)(slice_seconds / seconds) : 1;
 }
 
+/* Another thread on the same core, a neighbour's perhaps, takes from us what this shows: a
+ * moment at which fewer integer operations a cycle are to be had than this share of what
+ * the best tenth of this process's looks has seen is not quiet. */
+static const double QUIET = 0.93;
+
 /* What the machine can do now. */
 struct gauge {
     double fma_rate;       /* FLOP/s */
     double clock_rate;     /* Hz */
+    double ipc;            /* integer operations a cycle */
     double yardstick_rate; /* operations/s; 0: the family has no yardstick */
 };
+
+static double ipc_seen[MAX_SLICES];
+static size_t n_ipc_seen;
+
+/* The operations a cycle from which on a slice is quiet. */
+static double quiet_ipc(void) {
+    static double sorted[MAX_SLICES];
+    size_t n = n_ipc_seen < MAX_SLICES ? n_ipc_seen : MAX_SLICES;
+    memcpy(sorted, ipc_seen, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, compare);
+    return QUIET * sorted[n - 1 - n / 10];
+}
 
 static struct gauge look(const struct benchmark *b) {
     const struct bench_family *family = b->subject->family;
@@ -102,6 +139,8 @@ static struct gauge look(const struct benchmark *b) {
         .clock_rate = bench_clock_rate(),
         .fma_rate = bench_fma_rate(b->isa),
     };
+    gauge.ipc = bench_integer_rate() / gauge.clock_rate;
+    ipc_seen[n_ipc_seen++ % MAX_SLICES] = gauge.ipc;
     if (family->yardstick) {
         gauge.yardstick_rate = 1.0 / run_slice(family->yardstick, b->isa, b->operations);
     }
@@ -120,25 +159,60 @@ static const struct bench_isa *scalar_isa(void) {
     return isas;
 }
 
+/* One more slice and a look at the machine after it, which is then the one before the next. */
+static void add_slice(const struct benchmark *b, struct gauge *before, struct slices *slices,
+                      struct bench_run *run) {
+    const struct bench_family *family = b->subject->family;
+    double flop = family->flop ? family->flop(b->subject->size) : 0;
+    double taken = run_slice(family->run, b->isa, b->operations);
+    if (run) {
+        bench_pause(run);
+    }
+    struct gauge after = look(b);
+    /* Of two looks the better: a disturbed one must not flatter the operation. */
+    double fma_rate = larger(before->fma_rate, after.fma_rate);
+    double clock_rate = larger(before->clock_rate, after.clock_rate);
+    double yardstick = larger(before->yardstick_rate, after.yardstick_rate);
+    double of_fma = flop / taken / fma_rate;
+    const double figures[FIGURES] = {
+        [SECONDS] = taken,
+        [OF_PEAK] = family->yardstick ? 1 / taken / yardstick : of_fma,
+        [OF_FMA] = of_fma,
+        [CYCLES] = taken * clock_rate,
+        [CLOCK_RATE] = clock_rate,
+        /* The worse: either shows that another thread was on the core. */
+        [IPC] = before->ipc < after.ipc ? before->ipc : after.ipc,
+    };
+    size_t n = slices->n < MAX_SLICES ? slices->n++ : MAX_SLICES - 1;
+    for (int f = 0; f < FIGURES; f++) {
+        slices->figures[f][n] = figures[f];
+    }
+    *before = after;
+    if (run) {
+        bench_resume(run);
+    }
+}
+
 /* The scalar time of a shape: of its own benchmark if that has run, else of a few slices. */
 static double scalar_seconds(struct subject *subject) {
-    const struct bench_isa *scalar = scalar_isa();
     if (subject->scalar_seconds == 0) {
-        struct benchmark b = {.subject = subject, .isa = scalar};
-        static struct samples seconds;
-        seconds.n = 0;
+        struct benchmark b = {.subject = subject, .isa = scalar_isa()};
+        static struct slices slices;
+        slices.n = 0;
         warm_up(&b);
+        struct gauge before = look(&b);
         double begin = bench_now();
         do {
-            add_sample(&seconds, run_slice(subject->family->run, scalar, b.operations));
+            add_slice(&b, &before, &slices, NULL);
         } while (bench_now() - begin < 20 * slice_seconds);
-        subject->scalar_seconds = median(&seconds);
+        keep_quiet(&slices, quiet_ipc());
+        subject->scalar_seconds = median(&slices, SECONDS);
     }
     return subject->scalar_seconds;
 }
 
 static void measure(struct bench_run *run, void *benchmark) {
-    static struct samples seconds, of_peak, of_fma, cycles, clock_rate;
+    static struct slices slices;
     struct benchmark *b = benchmark;
     struct subject *subject = b->subject;
     const struct bench_family *family = subject->family;
@@ -153,38 +227,26 @@ static void measure(struct bench_run *run, void *benchmark) {
         warm_up(b);
         last = b;
     }
-    seconds.n = of_peak.n = of_fma.n = cycles.n = clock_rate.n = 0;
-    double flop = family->flop ? family->flop(subject->size) : 0;
+    slices.n = 0;
     struct gauge before = look(b);
     while (bench_next(run, b->operations)) {
-        double taken = run_slice(family->run, b->isa, b->operations);
-        bench_pause(run);
-        struct gauge after = look(b);
-        /* Of two looks the better: a disturbed one must not flatter the operation. */
-        double fma_rate = larger(before.fma_rate, after.fma_rate);
-        double clock = larger(before.clock_rate, after.clock_rate);
-        double yardstick = larger(before.yardstick_rate, after.yardstick_rate);
-        add_sample(&seconds, taken);
-        add_sample(&of_fma, flop / taken / fma_rate);
-        add_sample(&of_peak, family->yardstick ? 1 / taken / yardstick : flop / taken / fma_rate);
-        add_sample(&cycles, taken * clock);
-        add_sample(&clock_rate, clock);
-        before = after;
-        bench_resume(run);
+        add_slice(b, &before, &slices, run);
     }
-    double time = median(&seconds);
+    double quiet = keep_quiet(&slices, quiet_ipc());
+    double time = median(&slices, SECONDS);
     if (family->flop) {
-        bench_counter(run, "GFLOP/s", flop / time / 1e9);
+        bench_counter(run, "GFLOP/s", family->flop(subject->size) / time / 1e9);
     }
     if (family->bytes) {
         bench_counter(run, "GB/s", family->bytes(subject->size) / time / 1e9);
     }
-    bench_counter(run, "of_peak", median(&of_peak));
+    bench_counter(run, "of_peak", median(&slices, OF_PEAK));
     if (family->flop && family->yardstick) {
-        bench_counter(run, "of_fma", median(&of_fma));
+        bench_counter(run, "of_fma", median(&slices, OF_FMA));
     }
     if (family->elements) {
-        bench_counter(run, "cycles/element", median(&cycles) / family->elements(subject->size));
+        bench_counter(run, "cycles/element",
+                      median(&slices, CYCLES) / family->elements(subject->size));
     }
     if (scalar) {
         subject->scalar_seconds = time;
@@ -192,7 +254,9 @@ static void measure(struct bench_run *run, void *benchmark) {
     if (!family->once) {
         bench_counter(run, "vs_scalar", scalar_seconds(subject) / time);
     }
-    bench_counter(run, "GHz", median(&clock_rate) / 1e9);
+    bench_counter(run, "GHz", median(&slices, CLOCK_RATE) / 1e9);
+    bench_counter(run, "IPC", median(&slices, IPC));
+    bench_counter(run, "quiet", quiet);
 }
 
 /* ---- Registering --------------------------------------------------------- */

@@ -45,7 +45,8 @@ for result in report['benchmarks']:
 assert set(seen) == set(expected), set(seen) ^ set(expected)
 for name, counters in expected.items():
     assert name in names, name
-    for counter in counters:
+    assert 0 <= seen[name]['quiet'] <= 1, (name, seen[name])
+    for counter in counters + ['IPC']:
         value = seen[name].get(counter)
         assert value is not None and math.isfinite(value) and value > 0, (name, counter, value)
 print('{} benchmarks on {}: all figures there'.format(len(seen), ', '.join(isas)))
