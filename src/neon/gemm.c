@@ -3,10 +3,11 @@
  * NEON GEMM kernel: a tile of C stays in registers while lane-indexed FMAs walk the depth.
  * It knows nothing of blocking; gemm.c one folder up cuts the work into calls.
  *
- * The tile is 6x16: 24 accumulators, 6 registers of A with four steps of depth each and 2 of
- * B are all 32. So that every field below is one of them in any compiler, all is inlined with
- * constant rows and panels, and there are no arrays and no loops but those over the depth.
- * scripts/mca shows what became of it.
+ * The tile is 4x16: 16 accumulators, 4 registers of A with four steps of depth each and 8 of
+ * B, two rows of a panel. One row and two take several panels at once, for up to 16 chains:
+ * four FMA units of latency 4 need as many. So that every field below is a register in any
+ * compiler, all is inlined with constant rows and panels, and there are no arrays and no loops
+ * but those over the depth. scripts/mca shows what became of it.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-schedule-insns") /* it would gather loads, and then spill */
@@ -16,11 +17,11 @@
 
 #include "neon.h"
 
-enum { MAX_ROWS = 6 };
+enum { MAX_ROWS = 8, TILE_ROWS = 4 };
 
-/* Four columns of C, or four steps of A's depth, in up to 6 rows. */
+/* Four columns of C, or four steps of A's depth, in up to 4 rows. */
 struct quad {
-    float32x4_t row0, row1, row2, row3, row4, row5;
+    float32x4_t row0, row1, row2, row3;
 };
 
 /* 16 columns of C. */
@@ -42,8 +43,6 @@ static ALWAYS_INLINE struct quad load_quad(const float *from, size_t stride, siz
     x.row1 = rows > 1 ? vld1q_f32(from + stride) : none;
     x.row2 = rows > 2 ? vld1q_f32(from + 2 * stride) : none;
     x.row3 = rows > 3 ? vld1q_f32(from + 3 * stride) : none;
-    x.row4 = rows > 4 ? vld1q_f32(from + 4 * stride) : none;
-    x.row5 = rows > 5 ? vld1q_f32(from + 5 * stride) : none;
     return x;
 }
 
@@ -55,8 +54,6 @@ static ALWAYS_INLINE struct quad load_step(const float *from, size_t stride, siz
     x.row1 = rows > 1 ? vld1q_dup_f32(from + stride) : none;
     x.row2 = rows > 2 ? vld1q_dup_f32(from + 2 * stride) : none;
     x.row3 = rows > 3 ? vld1q_dup_f32(from + 3 * stride) : none;
-    x.row4 = rows > 4 ? vld1q_dup_f32(from + 4 * stride) : none;
-    x.row5 = rows > 5 ? vld1q_dup_f32(from + 5 * stride) : none;
     return x;
 }
 
@@ -70,12 +67,6 @@ static ALWAYS_INLINE void store_quad(float *to, size_t stride, size_t rows, stru
     }
     if (rows > 3) {
         vst1q_f32(to + 3 * stride, x.row3);
-    }
-    if (rows > 4) {
-        vst1q_f32(to + 4 * stride, x.row4);
-    }
-    if (rows > 5) {
-        vst1q_f32(to + 5 * stride, x.row5);
     }
 }
 
@@ -113,12 +104,10 @@ static ALWAYS_INLINE void fma_quad(struct quad *c, struct quad a, float32x4_t b,
     c->row1 = rows > 1 ? fma_lane(c->row1, b, a.row1, lane) : c->row1;
     c->row2 = rows > 2 ? fma_lane(c->row2, b, a.row2, lane) : c->row2;
     c->row3 = rows > 3 ? fma_lane(c->row3, b, a.row3, lane) : c->row3;
-    c->row4 = rows > 4 ? fma_lane(c->row4, b, a.row4, lane) : c->row4;
-    c->row5 = rows > 5 ? fma_lane(c->row5, b, a.row5, lane) : c->row5;
 }
 
 /* Two quads of B on their way: each is loaded a group of FMAs ahead of its use, for cores
- * that execute in order. 6x16 has no register for more. */
+ * that execute in order. */
 struct ahead {
     float32x4_t even, odd;
 };
@@ -167,17 +156,95 @@ static ALWAYS_INLINE void fma_block(struct block *c, struct quad a, struct ahead
     }
 }
 
+/* 4 * count steps of depth of panels p_stride apart. */
+static ALWAYS_INLINE void steps_wide(struct block *c, const float *a, size_t a_stride,
+                                     const float *b, size_t b_stride, size_t p_stride, size_t count,
+                                     size_t rows, size_t panels) {
+    for (; count > 0; count--) {
+        struct quad a4 = load_quad(a, a_stride, rows);
+        struct ahead x = {vld1q_f32(b), vld1q_f32(b + 4)};
+        const float *b1 = b + b_stride, *b2 = b + 2 * b_stride, *b3 = b + 3 * b_stride;
+        fma_block(c, a4, &x, b, p_stride, b1, true, rows, panels, 0);
+        fma_block(c, a4, &x, b1, p_stride, b2, true, rows, panels, 1);
+        fma_block(c, a4, &x, b2, p_stride, b3, true, rows, panels, 2);
+        fma_block(c, a4, &x, b3, p_stride, NULL, false, rows, panels, 3);
+        a += 4;
+        b += 4 * b_stride;
+    }
+}
+
+/* ---- One panel, three rows or four --------------------------------------- */
+
+/* For cores that execute in order the order of this loop is that of its source: by llvm-mca
+ * whatever isn't an FMA may wait for the FMAs ahead of it, a load of four registers least of
+ * all. So all else is together at the top, where a load covers the additions, none of which
+ * depends on another. Nothing is loaded for the turn that is next: either compiler then copies
+ * registers, in groups of four. */
+
+/* Loads stay on their side of this, and so does what computes or uses the operands. */
+#define HERE(...) __asm__ volatile("" : __VA_ARGS__ : : "memory")
+
+static ALWAYS_INLINE const float *at(const float *from, size_t bytes) {
+    return (const float *)(const void *)((const char *)from + bytes);
+}
+
+/* A row of B's panel times a column of A. */
+static ALWAYS_INLINE void fma_row(struct panel *c, struct quad a, float32x4x4_t b, size_t rows,
+                                  int lane) {
+    fma_quad(&c->columns0, a, b.val[0], rows, lane);
+    fma_quad(&c->columns4, a, b.val[1], rows, lane);
+    fma_quad(&c->columns8, a, b.val[2], rows, lane);
+    fma_quad(&c->columns12, a, b.val[3], rows, lane);
+}
+
+/* 4 * count steps of depth. */
+static ALWAYS_INLINE void steps_tall(struct panel *c, const float *a, size_t a_stride,
+                                     const float *b, size_t b_stride, size_t count, size_t rows) {
+    size_t a1 = a_stride * sizeof *a, a2 = 2 * a1, a3 = 3 * a1;
+    size_t step1 = b_stride * sizeof *b, step2 = 2 * step1, step3 = 3 * step1, step4 = 4 * step1;
+    HERE("+r"(a1), "+r"(a2), "+r"(a3), "+r"(step1), "+r"(step2), "+r"(step3), "+r"(step4));
+    while (count > 0) {
+        float32x4x4_t x0 = vld1q_f32_x4(b);
+        HERE("+r"(b));
+        struct quad a4;
+        a4.row0 = vld1q_f32(a);
+        HERE();
+        a4.row1 = vld1q_f32(at(a, a1));
+        a4.row2 = vld1q_f32(at(a, a2));
+        a4.row3 = rows > 3 ? vld1q_f32(at(a, a3)) : a4.row0;
+        const float *b1 = at(b, step1), *b2 = at(b, step2), *b3 = at(b, step3);
+        b = at(b, step4);
+        count--;
+        HERE("+r"(a), "+r"(b), "+r"(b1), "+r"(b2), "+r"(b3), "+r"(count));
+        a += 4;
+        HERE("+r"(a));
+        float32x4x4_t x1 = vld1q_f32_x4(b1);
+        HERE("+w"(a4.row0), "+w"(a4.row1), "+w"(a4.row2));
+        if (rows > 3) {
+            HERE("+w"(a4.row3));
+        }
+        fma_row(c, a4, x0, rows, 0);
+        HERE("+w"(c->columns12.row0));
+        float32x4x4_t x2 = vld1q_f32_x4(b2);
+        fma_row(c, a4, x1, rows, 1);
+        HERE("+w"(c->columns12.row0));
+        float32x4x4_t x3 = vld1q_f32_x4(b3);
+        fma_row(c, a4, x2, rows, 2);
+        fma_row(c, a4, x3, rows, 3);
+    }
+}
+
 /* ---- Tiles --------------------------------------------------------------- */
 
-/* C[rows][16 * panels] at column of C. */
-static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t rows,
+/* C[rows][16 * panels] at row and column of C. */
+static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t row, size_t column, size_t rows,
                                size_t panels) {
     static const float zeros[MHA_PANEL];
-    const float *a = g->a;
+    const float *a = g->a + row * g->a_stride;
     const float *b = g->b + column / MHA_PANEL * g->b_panel_stride;
     size_t a_stride = g->a_stride, b_stride = g->b_stride, p_stride = g->b_panel_stride;
 
-    const float *start = g->start ? g->start + column : zeros;
+    const float *start = g->start ? g->start + row * g->start_stride + column : zeros;
     size_t start_stride = g->start ? g->start_stride : 0;
     size_t start_panel = g->start ? MHA_PANEL : 0;
     struct block acc;
@@ -190,19 +257,15 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
         acc.panel3 = load_panel(start + 3 * start_panel, start_stride, rows);
     }
 
-    size_t depth = g->depth;
-    for (; depth >= 4; depth -= 4) {
-        struct quad a4 = load_quad(a, a_stride, rows);
-        struct ahead x = {vld1q_f32(b), vld1q_f32(b + 4)};
-        const float *b1 = b + b_stride, *b2 = b + 2 * b_stride, *b3 = b + 3 * b_stride;
-        fma_block(&acc, a4, &x, b, p_stride, b1, true, rows, panels, 0);
-        fma_block(&acc, a4, &x, b1, p_stride, b2, true, rows, panels, 1);
-        fma_block(&acc, a4, &x, b2, p_stride, b3, true, rows, panels, 2);
-        fma_block(&acc, a4, &x, b3, p_stride, NULL, false, rows, panels, 3);
-        a += 4;
-        b += 4 * b_stride;
+    size_t count = g->depth / 4;
+    if (rows > 2) {
+        steps_tall(&acc.panel0, a, a_stride, b, b_stride, count, rows);
+    } else {
+        steps_wide(&acc, a, a_stride, b, b_stride, p_stride, count, rows, panels);
     }
-    for (; depth > 0; depth--) {
+    a += 4 * count;
+    b += 4 * count * b_stride;
+    for (size_t rest = g->depth % 4; rest > 0; rest--) {
         struct quad a1 = load_step(a, a_stride, rows);
         struct ahead x = {vld1q_f32(b), vld1q_f32(b + 4)};
         fma_block(&acc, a1, &x, b, p_stride, NULL, false, rows, panels, 0);
@@ -210,7 +273,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
         b += b_stride;
     }
 
-    float *c = g->c + column;
+    float *c = g->c + row * g->c_stride + column;
     store_panel(c, g->c_stride, rows, acc.panel0);
     if (panels > 1) {
         store_panel(c + MHA_PANEL, g->c_stride, rows, acc.panel1);
@@ -225,33 +288,43 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
 static ALWAYS_INLINE size_t strip(const struct mha_gemm *g, size_t column, size_t rows,
                                   size_t panels) {
     for (; column + panels * MHA_PANEL <= g->columns; column += panels * MHA_PANEL) {
-        tile(g, column, rows, panels);
+        tile(g, 0, column, rows, panels);
     }
     return column;
 }
 
-/* Whole panels. One row and two take several at once, for up to 16 chains: four FMA units of
- * latency 4 need as many. */
-static void whole_panels(const struct mha_gemm *g) {
-    switch (g->rows) {
+static void one_panel(const struct mha_gemm *g, size_t row, size_t column, size_t rows) {
+    switch (rows) {
     case 1:
-        strip(g, strip(g, strip(g, 0, 1, 4), 1, 2), 1, 1);
+        tile(g, row, column, 1, 1);
         break;
     case 2:
-        strip(g, strip(g, 0, 2, 2), 2, 1);
+        tile(g, row, column, 2, 1);
         break;
     case 3:
-        strip(g, 0, 3, 1);
-        break;
-    case 4:
-        strip(g, 0, 4, 1);
-        break;
-    case 5:
-        strip(g, 0, 5, 1);
+        tile(g, row, column, 3, 1);
         break;
     default:
-        strip(g, 0, 6, 1);
+        tile(g, row, column, 4, 1);
         break;
+    }
+}
+
+/* Whole panels. More rows than a tile has are two tiles, one after the other while a panel is
+ * in L1. */
+static void whole_panels(const struct mha_gemm *g) {
+    size_t column = 0;
+    if (g->rows == 1) {
+        column = strip(g, strip(g, 0, 1, 4), 1, 2);
+    } else if (g->rows == 2) {
+        column = strip(g, 0, 2, 2);
+    }
+    size_t upper = g->rows > TILE_ROWS ? (g->rows + 1) / 2 : g->rows;
+    for (; column < g->columns; column += MHA_PANEL) {
+        one_panel(g, 0, column, upper);
+        if (upper < g->rows) {
+            one_panel(g, upper, column, g->rows - upper);
+        }
     }
 }
 

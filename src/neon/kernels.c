@@ -7,7 +7,7 @@
 
 const struct mha_kernels mha_kernels_neon = {
     .isa = MHA_ISA_NEON,
-    .gemm_rows = 6,
+    .gemm_rows = 8,
     .gemm_columns = 16,
     .block_rows = 96,
     .block_depth = 256,
