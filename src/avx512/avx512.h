@@ -47,23 +47,27 @@ void mha_avx512_weights(size_t keys, float *p, float block_max, float max, float
 void mha_avx512_transpose(size_t rows, size_t columns, const float *source, size_t stride,
                           float *panels);
 
-/* mha_exp in 16 lanes. */
+/* The least float that mha_exp doesn't take to 0: below it n would be -126. */
+#define LEAST_EXPONENT (-0x1.5bf5bap+6f)
+
+/* mha_exp in 16 lanes, with an instruction for the scaling by 2^n: the coefficients, halved,
+ * need no 2^(n-1). It would give subnormals where mha_exp gives 0, so that lanes below take a
+ * mask instead of a clamp; what is computed there doesn't matter. */
 static ALWAYS_INLINE __m512 exp_ps(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(MHA_EXP_LOWEST), x); /* gives the second for NaN */
+    __mmask16 some = _mm512_cmp_ps_mask(x, _mm512_set1_ps(LEAST_EXPONENT), _CMP_NLT_UQ);
     __m512 magic = _mm512_set1_ps(MHA_EXP_MAGIC);
     __m512 shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(MHA_EXP_LOG2E), magic);
     __m512 n = _mm512_sub_ps(shifted, magic);
     __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(MHA_EXP_LN2_HIGH), x);
     r = _mm512_fmadd_ps(n, _mm512_set1_ps(MHA_EXP_LN2_LOW), r);
-    __m512 p = _mm512_set1_ps(MHA_EXP_C6);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C5));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C4));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C3));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C2));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C1));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C0));
-    __m512i scale = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
-    return _mm512_mul_ps(p, _mm512_castsi512_ps(scale));
+    __m512 p = _mm512_set1_ps(MHA_EXP_C6 / 2);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C5 / 2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C4 / 2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C3 / 2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C2 / 2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C1 / 2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MHA_EXP_C0 / 2));
+    return _mm512_maskz_scalef_ps(some, p, n);
 }
 
 #endif
