@@ -96,9 +96,47 @@ static void score(const struct mha_attend *a, const struct rows *rows, size_t fi
     });
 }
 
+/* More than this doesn't stay in an L2 beside what is in use. */
+static const size_t fetch_limit = (size_t)128 * 1024;
+
+/* Which part of what is read next these rows' product may fetch meanwhile: of the next block of
+ * keys and values, each tile's pieces a share; or where there is one block, of the next head. */
+static struct mha_region share_of_next(const struct mha_attend *a, const struct rows *rows,
+                                       size_t first) {
+    struct mha_region next[MHA_NEXT_REGIONS] = {0};
+    size_t kv_length = a->mask.kv_length, done = rows->first, all = a->q_len;
+    if (kv_length <= MHA_KEY_BLOCK) {
+        memcpy(next, a->next, sizeof next);
+    } else {
+        size_t key = (first / MHA_KEY_BLOCK + 1) * MHA_KEY_BLOCK;
+        key = key < kv_length ? key : 0;
+        size_t keys = mha_min(MHA_KEY_BLOCK, kv_length - key);
+        next[0] = (struct mha_region){a->keys + key * a->head_dim, keys * a->head_dim};
+        if (a->value_stride == mha_padded(a->v_head_dim)) {
+            next[1] =
+                (struct mha_region){a->values + key * a->value_stride, keys * a->value_stride};
+        }
+        done = rows->tile_row;
+        all = mha_min(a->kernels->block_rows, a->q_len);
+    }
+    size_t total = 0;
+    for (size_t i = 0; i < MHA_NEXT_REGIONS; i++) {
+        total += mha_min(next[i].floats, fetch_limit);
+    }
+    if (total > fetch_limit) {
+        return (struct mha_region){0};
+    }
+    size_t from = total * done / all, i = 0;
+    while (i < MHA_NEXT_REGIONS - 1 && from >= next[i].floats) {
+        from -= next[i++].floats;
+    }
+    return (struct mha_region){next[i].start + from, mha_divide_up(total * rows->count, all)};
+}
+
 /* out = weights[count][keys] * values[first .. first + keys - 1], on top of start. */
 static void weigh(const struct mha_attend *a, size_t count, const float *weights, size_t first,
-                  size_t keys, const float *start, float *out, size_t stride) {
+                  size_t keys, const float *start, float *out, size_t stride,
+                  struct mha_region next) {
     a->kernels->gemm(&(struct mha_gemm){
         .rows = count,
         .columns = a->v_head_dim,
@@ -111,6 +149,8 @@ static void weigh(const struct mha_attend *a, size_t count, const float *weights
         .start = start,
         .c = out,
         .c_stride = stride,
+        .prefetch = next.floats > 0 ? (uintptr_t)next.start : 0,
+        .prefetch_step = mha_divide_up(next.floats * sizeof(float), keys),
     });
 }
 
@@ -129,7 +169,8 @@ static void weigh_runs(const struct mha_attend *a, const struct rows *rows, size
             from = rows->uniform ? from : mha_mask_find(&a->mask, query, from, end, true);
             to = rows->uniform ? end : mha_mask_find(&a->mask, query, from, end, false);
             if (from < to) {
-                weigh(a, 1, weights + (from - first), from, to - from, row, row, stride);
+                weigh(a, 1, weights + (from - first), from, to - from, row, row, stride,
+                      (struct mha_region){0});
             }
         }
     }
@@ -178,7 +219,8 @@ static void attend_block(const struct mha_attend *a, const struct rows *rows, si
     score(a, rows, first, keys);
     a->kernels->softmax(rows->count, keys, s->scores, MHA_KEY_BLOCK, a->scale, mask, to->max,
                         to->sum);
-    weigh(a, rows->count, s->scores, first, keys, NULL, to->out, width);
+    weigh(a, rows->count, s->scores, first, keys, NULL, to->out, width,
+          share_of_next(a, rows, first));
     /* A value that isn't finite shows in the sums, by 0 * NaN of a masked key too. */
     if (!attends_all(mask, rows->count, keys) &&
         !all_finite(rows->count, a->v_head_dim, to->out, width)) {

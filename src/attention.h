@@ -25,6 +25,14 @@ struct mha_attend_scratch {
 void mha_attend_place(struct mha_arena *arena, const struct mha_kernels *kernels, size_t width,
                       size_t kv_len, bool weights, struct mha_attend_scratch *scratch);
 
+/* Memory that will be read soon; floats 0: none. */
+struct mha_region {
+    const float *start;
+    size_t floats;
+};
+
+enum { MHA_NEXT_REGIONS = 4 };
+
 /* One head of one batch element. */
 struct mha_attend {
     const struct mha_kernels *kernels;
@@ -43,6 +51,8 @@ struct mha_attend {
     size_t output_stride;
     float *attention; /* [q_len][attention_stride], or NULL */
     size_t attention_stride;
+    /* What comes after this head, to be fetched meanwhile: it changes no value. */
+    struct mha_region next[MHA_NEXT_REGIONS];
 };
 
 void mha_attend(const struct mha_attend *attend);

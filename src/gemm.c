@@ -47,7 +47,8 @@ void mha_linear_rows(const struct mha_kernels *kernels, const struct mha_linear 
     size_t strip = rows > tile_rows ? kernels->gemm_columns : width;
     size_t panel_size = MHA_PANEL * linear->depth;
     /* While a strip's panels meet the tiles after the first, each of these fetches a part of
-     * the next strip: its first tile would wait for memory. */
+     * the next strip: its first tile would wait for memory. A single tile after the first would
+     * wait for all of it instead. */
     size_t tiles = mha_divide_up(rows, tile_rows);
     size_t prefetch_step = mha_divide_up(MHA_PANEL * sizeof(float), tiles > 1 ? tiles - 1 : 1);
     size_t group_size = mha_panels_size(width, linear->depth);
@@ -86,8 +87,9 @@ void mha_linear_rows(const struct mha_kernels *kernels, const struct mha_linear 
                         .start_stride = from > 0 ? row_stride : 0,
                         .c = c,
                         .c_stride = row_stride,
-                        .prefetch =
-                            row > 0 ? next + (row / tile_rows - 1) * depth * prefetch_step : 0,
+                        .prefetch = row > 0 && tiles > 2
+                                        ? next + (row / tile_rows - 1) * depth * prefetch_step
+                                        : 0,
                         .prefetch_step = prefetch_step,
                     });
                 }

@@ -87,6 +87,8 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t h
             }
         }
     }
+    float *c = g->c + column; /* here, for the compiler doesn't know that no store changes *g */
+    size_t c_stride = g->c_stride;
     size_t first = column / MHA_PANEL * g->b_panel_stride;
     const float *b = g->b + first;
     size_t b_stride = g->b_stride, b_panel_stride = g->b_panel_stride;
@@ -106,7 +108,6 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t h
     }
     UNROLLED
     for (size_t i = 0; i < rows; i++) {
-        float *c = g->c + i * g->c_stride + column;
         UNROLLED
         for (size_t j = 0; j < whole; j++) {
             _mm256_storeu_ps(c + j * LANES, acc[i][j]);
@@ -115,6 +116,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t h
         for (size_t j = whole; j < vectors; j++) {
             _mm256_maskstore_ps(c + j * LANES, mask[j - whole], acc[i][j]);
         }
+        c += c_stride;
     }
 }
 

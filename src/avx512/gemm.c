@@ -32,6 +32,8 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
         a[i / POINTER_ROWS] = g->a + i * g->a_stride;
     }
     const float *b = g->b + column / MHA_PANEL * g->b_panel_stride;
+    float *c = g->c + column; /* here, for the compiler doesn't know that no store changes *g */
+    size_t c_stride = g->c_stride;
     size_t a_stride = g->a_stride;
     size_t b_stride = g->b_stride;
     size_t b_panel_stride = g->b_panel_stride;
@@ -55,20 +57,21 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
             }
         }
     }
-    size_t prefetch = PREFETCH * b_stride * sizeof *b;
+    uintptr_t ahead = (uintptr_t)b + PREFETCH * b_stride * sizeof *b;
+    size_t ahead_step = b_stride * sizeof *b;
+    if (g->prefetch) {
+        ahead = g->prefetch + column / MHA_PANEL * b_panel_stride * sizeof *b;
+        ahead_step = g->prefetch_step;
+    }
     for (size_t d = g->depth; d > 0; d--) {
         /* Two pointers and a stride make up all addresses of B. Left to themselves, compilers
          * make a pointer of each, run out of registers and move the sums about. */
-        const float *ahead = (const float *)((uintptr_t)b + prefetch);
         __asm__("" : "+r"(b), "+r"(ahead));
         __m512 row[TILE_PANELS];
         UNROLLED
         for (size_t j = 0; j < panels; j++) {
             __m512 x = _mm512_loadu_ps(b + j * b_panel_stride);
             row[j] = rows < 4 ? in_register(x) : x;
-            if (rows > 3) {
-                _mm_prefetch((const char *)(ahead + j * b_panel_stride), _MM_HINT_T0);
-            }
         }
         UNROLLED
         for (size_t i = 0; i < rows; i++) {
@@ -83,15 +86,22 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
             a[i / POINTER_ROWS]++;
         }
         b += b_stride;
+        UNROLLED
+        for (size_t j = 0; j < panels; j++) {
+            if (rows > 3) {
+                _mm_prefetch((const char *)(ahead + j * b_panel_stride * sizeof *b), _MM_HINT_T0);
+            }
+        }
+        ahead += ahead_step;
     }
     UNROLLED
     for (size_t i = 0; i < rows; i++) {
         UNROLLED
         for (size_t j = 0; j < panels; j++) {
-            float *c = g->c + i * g->c_stride + column + j * MHA_PANEL;
             __mmask16 lanes = j + 1 < panels ? ALL_LANES : last;
-            _mm512_mask_storeu_ps(c, lanes, acc[j][i]);
+            _mm512_mask_storeu_ps(c + j * MHA_PANEL, lanes, acc[j][i]);
         }
+        c += c_stride;
     }
 }
 
