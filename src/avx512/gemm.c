@@ -36,7 +36,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
     size_t c_stride = g->c_stride;
     size_t a_stride = g->a_stride;
     size_t b_stride = g->b_stride;
-    size_t b_panel_stride = g->b_panel_stride;
+    size_t b_panel_bytes = g->b_panel_stride * sizeof *b; /* as all addresses below */
     __m512 acc[TILE_PANELS][TILE_ROWS];
     if (g->start) {
         UNROLLED
@@ -60,7 +60,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
     uintptr_t ahead = (uintptr_t)b + PREFETCH * b_stride * sizeof *b;
     size_t ahead_step = b_stride * sizeof *b;
     if (g->prefetch) {
-        ahead = g->prefetch + column / MHA_PANEL * b_panel_stride * sizeof *b;
+        ahead = g->prefetch + column / MHA_PANEL * b_panel_bytes;
         ahead_step = g->prefetch_step;
     }
     for (size_t d = g->depth; d > 0; d--) {
@@ -70,7 +70,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
         __m512 row[TILE_PANELS];
         UNROLLED
         for (size_t j = 0; j < panels; j++) {
-            __m512 x = _mm512_loadu_ps(b + j * b_panel_stride);
+            __m512 x = _mm512_loadu_ps((const char *)b + j * b_panel_bytes);
             row[j] = rows < 4 ? in_register(x) : x;
         }
         UNROLLED
@@ -89,7 +89,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
         UNROLLED
         for (size_t j = 0; j < panels; j++) {
             if (rows > 3) {
-                _mm_prefetch((const char *)(ahead + j * b_panel_stride * sizeof *b), _MM_HINT_T0);
+                _mm_prefetch((const char *)(ahead + j * b_panel_bytes), _MM_HINT_T0);
             }
         }
         ahead += ahead_step;
