@@ -123,7 +123,7 @@ static struct mha_region share_of_next(const struct mha_attend *a, const struct 
     for (size_t i = 0; i < MHA_NEXT_REGIONS; i++) {
         total += mha_min(next[i].floats, fetch_limit);
     }
-    if (total > fetch_limit) {
+    if (total == 0 || total > fetch_limit) {
         return (struct mha_region){0};
     }
     size_t from = total * done / all, i = 0;
