@@ -47,14 +47,15 @@ void mha_avx512_weights(size_t keys, float *p, float block_max, float max, float
 void mha_avx512_transpose(size_t rows, size_t columns, const float *source, size_t stride,
                           float *panels);
 
-/* The least float that mha_exp doesn't take to 0: below it n would be -126. */
-#define LEAST_EXPONENT (-0x1.5bf5bap+6f)
+/* The least float that mha_exp doesn't take to 0; below it n is -126. tests/test_exp.c passes
+ * through both. */
+#define EXP_LEAST (-0x1.5bf5bap+6f)
 
 /* mha_exp in 16 lanes, with an instruction for the scaling by 2^n: the coefficients, halved,
  * need no 2^(n-1). It would give subnormals where mha_exp gives 0, so that lanes below take a
  * mask instead of a clamp; what is computed there doesn't matter. */
 static ALWAYS_INLINE __m512 exp_ps(__m512 x) {
-    __mmask16 some = _mm512_cmp_ps_mask(x, _mm512_set1_ps(LEAST_EXPONENT), _CMP_NLT_UQ);
+    __mmask16 some = _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP_LEAST), _CMP_NLT_UQ);
     __m512 magic = _mm512_set1_ps(MHA_EXP_MAGIC);
     __m512 shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(MHA_EXP_LOG2E), magic);
     __m512 n = _mm512_sub_ps(shifted, magic);

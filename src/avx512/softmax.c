@@ -125,56 +125,34 @@ void mha_avx512_softmax(size_t rows, size_t keys, float *scores, size_t stride, 
     }
 }
 
-/* New maxima and sums of up to 16 rows, and in a and b what their outputs are multiplied by:
- * exp is the same work for one row as for all. Gives the rows that are merged; those to be taken
- * as they are in *taken. */
-static ALWAYS_INLINE __mmask16 merge_sums(__mmask16 rows, float *max, float *sum,
-                                          const float *block_max, const float *block_sum, float *a,
-                                          float *b, __mmask16 *taken) {
-    __m512 zero = _mm512_setzero_ps();
-    __m512 old_max = _mm512_maskz_loadu_ps(rows, max);
-    __m512 old_sum = _mm512_maskz_loadu_ps(rows, sum);
-    __m512 new_max = _mm512_maskz_loadu_ps(rows, block_max);
-    __m512 new_sum = _mm512_maskz_loadu_ps(rows, block_sum);
-    __mmask16 some = _mm512_cmp_ps_mask(new_sum, zero, _CMP_NEQ_UQ);
-    __mmask16 merged = _mm512_mask_cmp_ps_mask(some, old_sum, zero, _CMP_NEQ_UQ);
-    *taken = (__mmask16)(some & ~merged);
-    __m512 larger = _mm512_max_ps(new_max, old_max); /* gives the second unless the first is */
-    __m512 a_lanes = exp_ps(_mm512_sub_ps(old_max, larger));
-    __m512 b_lanes = exp_ps(_mm512_sub_ps(new_max, larger));
-    _mm512_storeu_ps(a, a_lanes);
-    _mm512_storeu_ps(b, b_lanes);
-    __m512 both = _mm512_fmadd_ps(new_sum, b_lanes, _mm512_mul_ps(old_sum, a_lanes));
-    _mm512_mask_storeu_ps(max, merged, larger);
-    _mm512_mask_storeu_ps(sum, merged, both);
-    _mm512_mask_storeu_ps(max, *taken, new_max);
-    _mm512_mask_storeu_ps(sum, *taken, new_sum);
-    return merged;
-}
-
 void mha_avx512_merge(size_t rows, size_t width, const struct mha_partial *running,
                       const struct mha_partial *block) {
-    float a[MHA_PANEL], b[MHA_PANEL];
-    __mmask16 merged = 0, taken = 0;
     for (size_t i = 0; i < rows; i++) {
-        size_t lane = i % MHA_PANEL;
-        if (lane == 0) {
-            merged = merge_sums(first_lanes(rows - i), running->max + i, running->sum + i,
-                                block->max + i, block->sum + i, a, b, &taken);
+        if (block->sum[i] == 0.0f) {
+            continue;
         }
         float *out = running->out + i * running->stride;
         const float *from = block->out + i * block->stride;
-        if (taken >> lane & 1) {
+        if (running->sum[i] == 0.0f) {
+            running->max[i] = block->max[i];
+            running->sum[i] = block->sum[i];
             memcpy(out, from, width * sizeof *out);
-        } else if (merged >> lane & 1) {
-            __m512 a_lanes = _mm512_set1_ps(a[lane]);
-            __m512 b_lanes = _mm512_set1_ps(b[lane]);
-            for (size_t d = 0; d < width; d += MHA_PANEL) {
-                __mmask16 lanes = first_lanes(width - d);
-                __m512 old = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, out + d), a_lanes);
-                __m512 new = _mm512_maskz_loadu_ps(lanes, from + d);
-                _mm512_mask_storeu_ps(out + d, lanes, _mm512_fmadd_ps(new, b_lanes, old));
-            }
+            continue;
+        }
+        float max = running->max[i];
+        float block_max = block->max[i];
+        float larger = block_max > max ? block_max : max;
+        float a = mha_exp(max - larger);
+        float b = mha_exp(block_max - larger);
+        running->max[i] = larger;
+        running->sum[i] = mha_fma(block->sum[i], b, running->sum[i] * a);
+        __m512 a_lanes = _mm512_set1_ps(a);
+        __m512 b_lanes = _mm512_set1_ps(b);
+        for (size_t d = 0; d < width; d += MHA_PANEL) {
+            __mmask16 lanes = first_lanes(width - d);
+            __m512 old = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, out + d), a_lanes);
+            __m512 new = _mm512_maskz_loadu_ps(lanes, from + d);
+            _mm512_mask_storeu_ps(out + d, lanes, _mm512_fmadd_ps(new, b_lanes, old));
         }
     }
 }
