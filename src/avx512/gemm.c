@@ -11,9 +11,9 @@ enum { TILE_ROWS = 12, TILE_PANELS = 4 };
 /* Rows of A that share a pointer, for x86 addresses reach p, p + stride, p + 2 * stride. */
 enum { POINTER_ROWS = 3 };
 
-/* Steps over depth from a prefetch of B to its use: enough for memory's latency, and across
- * pages, which the hardware's prefetching ends at. Fewer rows than 4 take B as fast as it comes
- * without. */
+/* Steps over depth from B to what is prefetched where the caller gives no better hint: enough
+ * for memory's latency, and across pages, which the hardware's prefetching ends at. Fewer rows
+ * than 4 take B as fast as it comes without. */
 enum { PREFETCH = 64 };
 
 /* Keeps gcc from using x straight from memory, again at each use. */
