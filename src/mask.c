@@ -139,28 +139,40 @@ struct mha_mask_view mha_mask_at(const mha_mask *mask, const struct mha_mask_sha
     if (mask->causal == MHA_CAUSAL_BOTTOM_RIGHT) {
         view.offset += (int64_t)view.kv_length - (int64_t)shape->q_len;
     }
-    view.window = mask->window < (size_t)POSITION_LIMIT ? mask->window : 0;
+    view.window = mask->window;
     view.alibi = mask->alibi_slopes != NULL;
     view.slope = view.alibi ? mask->alibi_slopes[head] : 0.0f;
     return view;
+}
+
+/* The lesser of position + distance and limit, at least 0. The sum is formed where it fits: a
+ * window may be any size_t. */
+static size_t moved_up(int64_t position, uint64_t distance, size_t limit) {
+    if (position < 0) {
+        uint64_t below = (uint64_t)-position;
+        uint64_t rest = distance > below ? distance - below : 0;
+        return rest < limit ? (size_t)rest : limit;
+    }
+    uint64_t at = (uint64_t)position;
+    return at < limit && distance < limit - at ? (size_t)(at + distance) : limit;
 }
 
 void mha_mask_range(const struct mha_mask_view *view, size_t first, size_t count, size_t *begin,
                     size_t *end) {
     int64_t position = (int64_t)first + view->offset;
     int64_t last = position + (int64_t)count - 1;
-    int64_t low = 0;
-    int64_t high = (int64_t)view->kv_length;
+    *begin = 0;
+    *end = view->kv_length;
     if (view->window > 0) {
-        int64_t window = (int64_t)view->window;
-        low = position - window + 1 > low ? position - window + 1 : low;
-        high = last + window < high ? last + window : high;
+        if (position > 0 && (uint64_t)position >= view->window) {
+            uint64_t low = (uint64_t)position - view->window + 1;
+            *begin = low < view->kv_length ? (size_t)low : view->kv_length;
+        }
+        *end = moved_up(last, view->window, *end);
     }
     if (view->causal) {
-        high = last + 1 < high ? last + 1 : high;
+        *end = moved_up(last, 1, *end);
     }
-    *begin = low < (int64_t)view->kv_length ? (size_t)low : view->kv_length;
-    *end = high > 0 ? (size_t)high : 0;
 }
 
 /* What is added to the scaled score of key j. */

@@ -38,7 +38,7 @@ struct mha_mask_view {
     size_t bias_stride;
     bool causal;
     int64_t offset; /* position of query 0 */
-    size_t window;
+    size_t window;  /* 0: none */
     bool alibi;
     float slope;
 };
