@@ -34,3 +34,20 @@ configure() {
     rm -f "$folder.log"
   fi
 }
+
+# forget_tests FOLDER...: what earlier runs of the tests there left must not be counted.
+forget_tests() {
+  local folder
+  for folder in "$@"; do
+    rm -f "$folder"/meson-logs/testlog*.json "$folder"/meson-logs/planned.txt
+  done
+}
+
+# run_tests FOLDER OPTION...: runs the built tests, and leaves what report-tests reads: which
+# there are, and meson's log of those that ran.
+run_tests() {
+  local folder=$1
+  shift
+  meson test -C "$folder" --no-rebuild "$@" --list >"$folder/meson-logs/planned.txt" &&
+    meson test -C "$folder" --no-rebuild "$@" --print-errorlogs --num-processes "$jobs"
+}
