@@ -181,21 +181,27 @@ static void project_values(const struct forward *f, const float *input, struct b
 
 /* ---- The forward --------------------------------------------------------- */
 
-/* The heads of a sequence one after the other, then those of the next. */
+/* What the next head reads that this one doesn't: the heads of a sequence one after the other,
+ * then those of the next. */
 static void note_next(const struct forward *f, size_t b, size_t h, struct mha_attend *attend) {
     const mha_config *c = &f->layer->config;
     if (++h == c->n_heads) {
         h = 0;
         b++;
     }
-    if (b < f->batch) {
-        size_t row = h / (c->n_heads / c->n_kv_heads) * f->batch + b;
+    if (b == f->batch) {
+        return;
+    }
+    size_t group = c->n_heads / c->n_kv_heads;
+    if (h % group == 0) {
+        size_t row = h / group * f->batch + b;
         size_t keys = f->kv_panels * c->head_dim * MHA_PANEL;
-        size_t values = f->kv_len * f->layer->v.width, queries = f->q_len * f->layer->q.width;
+        size_t values = f->kv_len * f->layer->v.width;
         attend->next[0] = (struct mha_region){f->keys + row * keys, keys};
         attend->next[1] = (struct mha_region){f->values + row * values, values};
-        attend->next[2] = (struct mha_region){f->query + (h * f->batch + b) * queries, queries};
     }
+    size_t queries = f->q_len * f->layer->q.width;
+    attend->next[2] = (struct mha_region){f->query + (h * f->batch + b) * queries, queries};
 }
 
 static void attend_heads(const struct forward *f, const mha_forward_args *args) {

@@ -59,7 +59,8 @@ static void prepare_values(const struct bare *bare, const mha_attention_args *a,
     }
 }
 
-/* Of the next head what lies together: rows far apart aren't worth fetching. */
+/* What the next head reads that this one doesn't, where it lies together: rows far apart aren't
+ * worth fetching. */
 static void note_next_dense(const mha_attention_args *a, size_t b, size_t h,
                             struct mha_attend *attend) {
     memset(attend->next, 0, sizeof attend->next);
@@ -70,14 +71,15 @@ static void note_next_dense(const mha_attention_args *a, size_t b, size_t h,
     if (b == a->batch) {
         return;
     }
-    size_t g = h / (a->n_heads / a->n_kv_heads);
+    size_t group = a->n_heads / a->n_kv_heads, g = h / group;
+    size_t new_keys = h % group == 0 ? a->kv_len : 0;
     const struct {
         const float *start;
         const mha_strides *strides;
         size_t head, rows, width;
     } arrays[MHA_NEXT_REGIONS] = {
-        {a->key, &a->key_strides, g, a->kv_len, a->head_dim},
-        {a->value, &a->value_strides, g, a->kv_len, a->v_head_dim},
+        {a->key, &a->key_strides, g, new_keys, a->head_dim},
+        {a->value, &a->value_strides, g, new_keys, a->v_head_dim},
         {a->query, &a->query_strides, h, a->q_len, a->head_dim},
         {a->output, &a->output_strides, h, a->q_len, a->v_head_dim},
     };
