@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention/<isa>/s<keys>_h<heads>_d<head_dim>: mha_attention without a mask, packing of keys
- * included. As many queries as keys, but at most 2048, as in a part of a long prompt.
+ * included. As many queries as keys, but at most 2048, as in a part of a long prompt. The arrays
+ * are [head][row][head_dim]; with _strided [row][head][head_dim], as a projection leaves them.
  */
 #include <stdlib.h>
 
@@ -26,6 +27,8 @@ static void *create_attention(const size_t *size) {
         .key = bench_floats(heads * keys * head_dim),
         .value = bench_floats(heads * keys * head_dim),
     };
+    const mha_strides strided = {.head = head_dim, .row = heads * head_dim};
+    const mha_strides strides = size[3] ? strided : (mha_strides){0};
     attention->args = (mha_attention_args){
         .batch = 1,
         .n_heads = heads,
@@ -36,6 +39,10 @@ static void *create_attention(const size_t *size) {
         .key = attention->key,
         .value = attention->value,
         .output = bench_floats(heads * queries(size) * head_dim),
+        .query_strides = strides,
+        .key_strides = strides,
+        .value_strides = strides,
+        .output_strides = strides,
     };
     return attention;
 }
@@ -59,16 +66,19 @@ static double flop(const size_t *size) {
     return 4.0 * (double)size[1] * (double)queries(size) * (double)size[0] * (double)size[2];
 }
 
-#define SHAPE(keys, heads, head_dim)                                                               \
+#define SHAPE(keys, heads, head_dim, suffix, strided)                                              \
     {                                                                                              \
-        "s" #keys "_h" #heads "_d" #head_dim, {                                                    \
-            keys, heads, head_dim                                                                  \
+        "s" #keys "_h" #heads "_d" #head_dim suffix, {                                             \
+            keys, heads, head_dim, strided                                                         \
         }                                                                                          \
     }
+#define DENSE(keys, heads, head_dim) SHAPE(keys, heads, head_dim, "", 0)
+#define STRIDED(keys, heads, head_dim) SHAPE(keys, heads, head_dim, "_strided", 1)
 static const struct bench_shape shapes[] = {
-    SHAPE(32, 8, 64),   SHAPE(128, 8, 64),   SHAPE(512, 8, 64),   SHAPE(2048, 8, 64),
-    SHAPE(8192, 8, 64), SHAPE(512, 8, 32),   SHAPE(2048, 8, 32),  SHAPE(8192, 8, 32),
-    SHAPE(512, 8, 128), SHAPE(2048, 8, 128), SHAPE(8192, 8, 128),
+    DENSE(32, 8, 64),    DENSE(128, 8, 64),   DENSE(512, 8, 64),    DENSE(2048, 8, 64),
+    DENSE(8192, 8, 64),  STRIDED(512, 8, 64), STRIDED(2048, 8, 64), DENSE(512, 8, 32),
+    DENSE(2048, 8, 32),  DENSE(8192, 8, 32),  DENSE(512, 8, 128),   DENSE(2048, 8, 128),
+    DENSE(8192, 8, 128),
 };
 
 const struct bench_family bench_attention = {

@@ -146,7 +146,7 @@ def cell(figures, unit, scalar):
     if figures is None:
         return ['', '', '']
     times = '' if scalar else '{:.1f}x'.format(figures['vs_scalar'])
-    mark = '' if figures.get('quiet_results', 1) else '~'
+    mark = '' if figures['quiet_results'] else '~'
     return [mark + number(figures[unit]), '{:.0f} %'.format(100 * figures['of_peak']), times]
 
 
@@ -164,7 +164,7 @@ def headline(summary):
     peaks = ', '.join('{} {}'.format(isa, number(peak))
                       for isa, peak in summary['fma_peak'].items())
     reads = results['bandwidth']
-    disturbed = sum(f.get('quiet_results', 1) == 0 for shapes in results.values()
+    disturbed = sum(f['quiet_results'] == 0 for shapes in results.values()
                     for by_isa in shapes.values() for f in by_isa.values())
     return [
         '{cpu}, one core, {compiler}, libmha {libmha} ({commit}), {date}, passes: {passes}'
@@ -211,12 +211,22 @@ def result_path(summary):
     return os.path.join(HERE, 'results', '{}-{}.json'.format(summary['date'], slug))
 
 
+def at_least(least):
+    def convert(text):
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(
+                '{!r} is not a whole number from {} on'.format(text, least))
+        return int(text)
+    return convert
+
+
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends quietly before `head`
     parser = argparse.ArgumentParser(prog='scripts/bench', description=__doc__.split('\n')[0])
     parser.add_argument('--binary', help=argparse.SUPPRESS)
-    parser.add_argument('--passes', type=int, default=3, help='runs of everything (default 3)')
-    parser.add_argument('--again', type=int, default=6,
+    parser.add_argument('--passes', type=at_least(1), default=3,
+                        help='runs of everything (default 3)')
+    parser.add_argument('--again', type=at_least(0), default=6,
                         help='more runs, of what was disturbed, at most (default 6)')
     parser.add_argument('--min-time', type=float, default=0.05,
                         help='seconds for each benchmark and pass, at least (default 0.05)')
@@ -226,8 +236,11 @@ def main():
                         help='print what an earlier run wrote to bench/results/; run nothing')
     options = parser.parse_args()
     if options.source:
-        with open(options.source, encoding='utf-8') as file:
-            summary = json.load(file)
+        try:
+            with open(options.source, encoding='utf-8') as file:
+                summary = json.load(file)
+        except (OSError, ValueError) as error:
+            parser.error('can\'t read {}: {}'.format(options.source, error))
     else:
         load = os.getloadavg()[0]
         if load > 0.5:
