@@ -167,8 +167,8 @@ MHA_API mha_isa mha_context_isa(const mha_context *context);
 MHA_API void mha_context_destroy(mha_context **context);
 
 /* Grows the workspace so that mha_forward() with this layer and sizes up to these
- * allocates nothing. Without it the first call of a size allocates; the workspace
- * never shrinks. Its size is linear in batch * (q_len + kv_len).
+ * allocates nothing. For self-attention kv_len is q_len. Without it the first call of a
+ * size allocates; the workspace never shrinks. Its size is linear in batch * (q_len + kv_len).
  * Errors: ARGUMENT (sizes whose products overflow), MEMORY. */
 MHA_API mha_status mha_reserve(mha_context *context, const mha_layer *layer, size_t batch,
                                size_t q_len, size_t kv_len);
@@ -264,8 +264,9 @@ typedef struct mha_attention_args {
 
 /* The bare softmax(scale * Q K^T + mask) V on separate heads
  * (torch.nn.functional.scaled_dot_product_attention). Output strides may not make two
- * elements share a place; the outputs may not overlap an input or each other. Gaps
- * between strided rows are neither read nor written.
+ * elements share a place. The outputs may not overlap an input or each other, each taken
+ * from its first element to its last, gaps between strided rows included. Gaps are
+ * neither read nor written.
  * Errors: ARGUMENT, MEMORY. */
 MHA_API mha_status mha_attention(mha_context *context, const mha_attention_args *args);
 

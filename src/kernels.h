@@ -62,7 +62,7 @@ struct mha_softmax_row {
 
 /* The state of rows of streaming attention: exp-sums and weighted values relative to a
  * maximum per row. sum == 0 marks a row that has attended to nothing yet; its max is
- * -inf and its out is not read. */
+ * -inf and its out is not used: it may be anything, as it may where sum is NaN. */
 struct mha_partial {
     float *max;    /* [rows] */
     float *sum;    /* [rows] */
