@@ -165,12 +165,25 @@ static void word_after(const char *text, const char *label, char *out, size_t ca
     snprintf(out, capacity, "%.*s", (int)strcspn(at, " \n"), at);
 }
 
+/* docs/boards.md shows what a good board says, of `mha check --quick` last. */
+static void check_documented(const char *digest) {
+    struct bytes page = read_bytes("../../docs/boards.md");
+    ck_assert_ptr_nonnull(page.data);
+    const char *quick = strstr((char *)page.data, "\nand of `mha check --quick`");
+    ck_assert_ptr_nonnull(quick);
+    char shown[32];
+    word_after(quick, "digest of the scalar results: ", shown, sizeof shown);
+    ck_assert_str_eq(digest, shown);
+    bytes_free(&page);
+}
+
 START_TEST(program) {
     char first[32], other[32];
     struct outcome outcome = run_tool("check", "--quick", "--isa", "scalar", NULL);
     require(outcome.status == 0 && outcome.err[0] == '\0', "%s%s", outcome.out, outcome.err);
     ck_assert_ptr_nonnull(strstr(outcome.out, "scalar alone was checked, against itself"));
     word_after(outcome.out, "digest of the scalar results: ", first, sizeof first);
+    check_documented(first);
     outcome = run_tool("check", "--quick", "--seed", "2", "--isa=scalar", NULL);
     require(outcome.status == 0, "%s", outcome.err);
     word_after(outcome.out, "digest of the scalar results: ", other, sizeof other);
