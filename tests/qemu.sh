@@ -73,7 +73,7 @@ for model in $before_avx $without_fma; do
     run $model test_fma MHA_TEST_STRIDE=200
     run $model test_exp MHA_TEST_STRIDE=5003
     for kernel in gemm softmax partial transpose; do
-        run $model test_kernel_$kernel MHA_TEST_STRIDE=400
+        run $model test_kernel_$kernel MHA_TEST_STRIDE=25600
     done
 done
 run $fma_alone test_golden_bits MHA_TEST_STRIDE=2 MHA_ISA=scalar

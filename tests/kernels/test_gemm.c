@@ -102,11 +102,11 @@ static float element(const struct mha_gemm *g, size_t row, size_t column, bool b
 
 static void try_case(const struct mha_kernels *table, size_t rows, size_t columns, size_t depth,
                      size_t variant) {
-    if (skip_small_case()) {
-        return;
-    }
     struct generator g = begin_case("gemm %s, rows %zu, columns %zu, depth %zu, variant %zu",
                                     table_name(table), rows, columns, depth, variant);
+    if (skip_case()) {
+        return;
+    }
     struct gemm_case c = {
         .rows = rows,
         .columns = columns,

@@ -60,11 +60,11 @@ static struct mha_partial random_partial(struct generator *g, size_t rows, size_
 }
 
 static void try_merge(const struct mha_kernels *table, size_t rows, size_t width, size_t variant) {
-    if (skip_small_case()) {
-        return;
-    }
     struct generator g = begin_case("merge %s, rows %zu, width %zu, variant %zu", table_name(table),
                                     rows, width, variant);
+    if (skip_case()) {
+        return;
+    }
     enum guard_side side = next_below(&g, 2) ? AT_START : AT_END;
     struct mha_partial running = random_partial(&g, rows, width, side);
     struct mha_partial block = random_partial(&g, rows, width, side);
@@ -113,11 +113,11 @@ END_TEST
 
 static void try_normalize(const struct mha_kernels *table, size_t rows, size_t width,
                           size_t variant) {
-    if (skip_small_case()) {
-        return;
-    }
     struct generator g = begin_case("normalize %s, rows %zu, width %zu, variant %zu",
                                     table_name(table), rows, width, variant);
+    if (skip_case()) {
+        return;
+    }
     enum guard_side side = next_below(&g, 2) ? AT_START : AT_END;
     size_t in_stride = width + random_gap(&g), out_stride = width + random_gap(&g);
     float *sum = guarded_floats(rows, 0, side);
@@ -156,11 +156,11 @@ END_TEST
 /* ---- weights --------------------------------------------------------------- */
 
 static void try_weights(const struct mha_kernels *table, size_t keys, size_t variant) {
-    if (skip_small_case()) {
-        return;
-    }
     struct generator g =
         begin_case("weights %s, keys %zu, variant %zu", table_name(table), keys, variant);
+    if (skip_case()) {
+        return;
+    }
     enum guard_side side = next_below(&g, 2) ? AT_START : AT_END;
     enum input input = next_below(&g, 2) ? INPUT_ZEROS : pick_input(&g);
     float *p = matrix(&g, input, 1, 0, keys, side);
