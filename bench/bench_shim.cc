@@ -37,11 +37,8 @@ void bench_context(const char *key, const char *value) {
     benchmark::AddCustomContext(key, value);
 }
 
-void bench_initialize(int *argc, char **argv) {
-    benchmark::Initialize(argc, argv);
-}
-
 int bench_run_all(int argc, char **argv) {
+    benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
         return 1;
     }

@@ -32,9 +32,7 @@ void bench_counter(struct bench_run *run, const char *name, double value);
 /* A line of the report's context. */
 void bench_context(const char *key, const char *value);
 
-/* Takes Google Benchmark's own flags; what main() is to return. To be called in two steps,
- * since a context or a benchmark must be added between them. */
-void bench_initialize(int *argc, char **argv);
+/* Runs what is registered, by Google Benchmark's own flags; what main() is to return. */
 int bench_run_all(int argc, char **argv);
 
 #ifdef __cplusplus

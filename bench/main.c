@@ -64,7 +64,6 @@ int main(int argc, char **argv) {
     pin();
     bench_find_isas();
     describe();
-    bench_initialize(&argc, argv);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         bench_add(families[i]);
     }
