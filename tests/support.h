@@ -94,8 +94,8 @@ bool gaps_untouched(const float *data, size_t stride, size_t rows, size_t column
 /* ---- The tables of kernels ------------------------------------------------- */
 
 /* The i-th table that this build has and this CPU can run, best first; NULL past the last.
- * With $MHA_ISA set, those of that ISA alone. x86 has scalar twice: with the FMA instruction
- * and with the software fma. */
+ * With $MHA_ISA set, those of that ISA alone. x86 and 32-bit ARM have scalar twice: with the
+ * FMA instruction and with the software fma. */
 const struct mha_kernels *tested_table(size_t i);
 int tested_tables(void);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The scalar kernels: the definition, in code, of the values that every ISA computes.
- * Contracts are in kernels.h. On x86 these files are compiled a second time with the FMA
- * instruction, under the names of fma_names.h.
+ * Contracts are in kernels.h. On x86 and 32-bit ARM these files are compiled a second
+ * time with the FMA instruction, under the names of fma_names.h.
  */
 #ifndef MHA_SCALAR_H
 #define MHA_SCALAR_H
