@@ -133,12 +133,12 @@ static double quiet_ipc(void) {
     return QUIET * sorted[n - 1 - n / 10];
 }
 
+/* The FMA rate first, at the clock that the slice has left: a core may lower it for vector
+ * instructions, and takes it back within microseconds. */
 static struct gauge look(const struct benchmark *b) {
     const struct bench_family *family = b->subject->family;
-    struct gauge gauge = {
-        .clock_rate = bench_clock_rate(),
-        .fma_rate = bench_fma_rate(b->isa),
-    };
+    struct gauge gauge = {.fma_rate = bench_fma_rate(b->isa)};
+    gauge.clock_rate = bench_clock_rate();
     gauge.ipc = bench_integer_rate() / gauge.clock_rate;
     ipc_seen[n_ipc_seen++ % MAX_SLICES] = gauge.ipc;
     if (family->yardstick) {
