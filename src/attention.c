@@ -99,38 +99,22 @@ static void score(const struct mha_attend *a, const struct rows *rows, size_t fi
 /* More than this doesn't stay in an L2 beside what is in use. */
 static const size_t fetch_limit = (size_t)128 * 1024;
 
-/* Which part of what is read next these rows' product may fetch meanwhile: of the next block of
- * keys and values, each tile's pieces a share; or where there is one block, of the next head. */
-static struct mha_region share_of_next(const struct mha_attend *a, const struct rows *rows,
-                                       size_t first) {
-    struct mha_region next[MHA_NEXT_REGIONS] = {0};
-    size_t kv_length = a->mask.kv_length, done = rows->first, all = a->q_len;
-    if (kv_length <= MHA_KEY_BLOCK) {
-        memcpy(next, a->next, sizeof next);
-    } else {
-        size_t key = (first / MHA_KEY_BLOCK + 1) * MHA_KEY_BLOCK;
-        key = key < kv_length ? key : 0;
-        size_t keys = mha_min(MHA_KEY_BLOCK, kv_length - key);
-        next[0] = (struct mha_region){a->keys + key * a->head_dim, keys * a->head_dim};
-        if (a->value_stride == mha_padded(a->v_head_dim)) {
-            next[1] =
-                (struct mha_region){a->values + key * a->value_stride, keys * a->value_stride};
-        }
-        done = rows->tile_row;
-        all = mha_min(a->kernels->block_rows, a->q_len);
-    }
+/* What these rows' product may fetch meanwhile: where there is one block of keys, so that the next
+ * head comes soon, a share of what that reads. */
+static struct mha_region share_of_next(const struct mha_attend *a, const struct rows *rows) {
     size_t total = 0;
     for (size_t i = 0; i < MHA_NEXT_REGIONS; i++) {
-        total += mha_min(next[i].floats, fetch_limit);
+        total += mha_min(a->next[i].floats, fetch_limit);
     }
-    if (total == 0 || total > fetch_limit) {
+    if (a->mask.kv_length > MHA_KEY_BLOCK || total == 0 || total > fetch_limit) {
         return (struct mha_region){0};
     }
-    size_t from = total * done / all, i = 0;
-    while (i < MHA_NEXT_REGIONS - 1 && from >= next[i].floats) {
-        from -= next[i++].floats;
+    size_t from = total * rows->first / a->q_len, i = 0;
+    while (i < MHA_NEXT_REGIONS - 1 && from >= a->next[i].floats) {
+        from -= a->next[i++].floats;
     }
-    return (struct mha_region){next[i].start + from, mha_divide_up(total * rows->count, all)};
+    return (struct mha_region){a->next[i].start + from,
+                               mha_divide_up(total * rows->count, a->q_len)};
 }
 
 /* out = weights[count][keys] * values[first .. first + keys - 1], on top of start. */
@@ -219,8 +203,7 @@ static void attend_block(const struct mha_attend *a, const struct rows *rows, si
     score(a, rows, first, keys);
     a->kernels->softmax(rows->count, keys, s->scores, MHA_KEY_BLOCK, a->scale, mask, to->max,
                         to->sum);
-    weigh(a, rows->count, s->scores, first, keys, NULL, to->out, width,
-          share_of_next(a, rows, first));
+    weigh(a, rows->count, s->scores, first, keys, NULL, to->out, width, share_of_next(a, rows));
     /* A value that isn't finite shows in the sums, by 0 * NaN of a masked key too. */
     if (!attends_all(mask, rows->count, keys) &&
         !all_finite(rows->count, a->v_head_dim, to->out, width)) {
