@@ -123,6 +123,7 @@ START_TEST(self_attention_and_nothing) {
             run_tool("run", "--weights", in_scratch("square"), "--heads", "3", "--kv-heads", "1",
                      "--query", in_scratch("q"), "--output", in_scratch("y"), NULL);
         require(outcome.status == 0, "%s: %s", shapes[i], outcome.err);
+        require(strstr(outcome.out, "biases      none\n") != NULL, "%s", outcome.out);
         expect_file("y", shapes[i], output, count);
     }
 }
@@ -133,14 +134,12 @@ END_TEST
 START_TEST(summary) {
     begin_case("summary");
     struct outcome outcome = run_with((const char *[]){"--isa", "scalar", NULL});
-    static const char *const lines[] = {"layer       d_model 12, 3 heads of 4\n",
-                                        "query       (2, 5, 12)",
-                                        "key         (2, 7, 10)",
-                                        "value       (2, 7, 9)",
-                                        "output      (2, 5, 12)",
-                                        "attention   (2, 3, 5, 7)",
-                                        "isa         scalar\n",
-                                        " ms for one call of mha_forward"};
+    static const char *const lines[] = {
+        "biases      q k v o\n",          "layer       d_model 12, 3 heads of 4\n",
+        "query       (2, 5, 12)",         "key         (2, 7, 10)",
+        "value       (2, 7, 9)",          "output      (2, 5, 12)",
+        "attention   (2, 3, 5, 7)",       "isa         scalar\n",
+        " ms for one call of mha_forward"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         require(strstr(outcome.out, lines[i]) != NULL, "'%s' is not in:\n%s", lines[i],
                 outcome.out);

@@ -172,6 +172,46 @@ START_TEST(not_supported) {
 }
 END_TEST
 
+/* Biases under a name that the layer's family does not use, or under two names at once. */
+START_TEST(unused_biases) {
+    static const struct {
+        size_t naming;
+        bool biases; /* those of the family */
+        const char *more;
+    } cases[] = {
+        {NAMING_PLAIN, true, "b_q"},
+        {NAMING_PLAIN, true, "W_Q.bias"},
+        {NAMING_PLAIN, true, "W_o_bias"},
+        {NAMING_PLAIN, false, "in_proj_bias"},
+        {NAMING_BARE, true, "w_v.bias"},
+        {NAMING_OPT, true, "self_attn.in_proj_bias"},
+        {NAMING_OPT, false, "self_attn.o_proj.bias"},
+        {NAMING_LLAMA, false, "self_attn.in_proj_bias"},
+        {NAMING_LLAMA, true, "self_attn.wo.bias"},
+        {NAMING_MHA, true, "q_proj.bias"},
+        {NAMING_MHA_SEPARATE, false, "k_proj.bias"},
+        {NAMING_BERT, true, "attention.q_lin.bias"},
+        {NAMING_GPT2, false, "attn.proj.bias"},
+        {NAMING_TIMM, false, "attn.q_bias"}, /* BEiT */
+        {NAMING_TIMM, false, "attn.v_bias"},
+    };
+    const float zeros[6] = {0};
+    struct layer layer = PLAIN_LAYER;
+    fill_layer(&layer);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tensors tensors = {0};
+        char name[64], message[128];
+        begin_case("%s with %s", namings[cases[i].naming].label, cases[i].more);
+        add_layer(&tensors, &layer, &namings[cases[i].naming], "x.", cases[i].biases, NULL);
+        snprintf(name, sizeof name, "x.%s", cases[i].more);
+        add_tensor(&tensors, name, "F32", "[6]", zeros, 6);
+        snprintf(message, sizeof message, "tensor '%s' is named like a bias of the layer", name);
+        expect_failure(&tensors, 2, 0, message);
+    }
+    free_layer(&layer);
+}
+END_TEST
+
 START_TEST(wrong_types) {
     struct layer layer = PLAIN_LAYER;
     fill_layer(&layer);
@@ -204,6 +244,7 @@ int main(void) {
     tcase_add_test(tcase, misshapen);
     tcase_add_test(tcase, conv1d_only);
     tcase_add_test(tcase, not_supported);
+    tcase_add_test(tcase, unused_biases);
     tcase_add_test(tcase, wrong_types);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
