@@ -111,8 +111,8 @@ START_TEST(misshapen) {
         {"W_k.weight", "[5,6]", 30, "(5, 6) is not 2 key/value heads of width 3"},
         {"W_k.weight", "[12,6]", 72, "(12, 6) is not 2 key/value heads of width 3"},
         {"W_v.weight", "[5,6]", 30, "(5, 6) is not 2 key/value heads of any width"},
-        {"W_v.weight", "[8,6]", 48, "has an input width of 6, not 8"},
-        {"W_o.weight", "[6,7]", 42, "has an input width of 7, not 6"},
+        {"W_v.weight", "[8,6]", 48, "has an input width of 6, not 2 heads of 4"},
+        {"W_o.weight", "[6,7]", 42, "has an input width of 7, not 2 heads of 3"},
         {"W_o.weight", "[5,6]", 30, "has an output width of 5, not 6"},
         {"W_q.bias", "[5]", 5, "tensor 'W_q.bias' has shape (5,), not (6,)"},
         {"W_k.bias", "[6,1]", 6, "tensor 'W_k.bias' has shape (6, 1), not (6,)"},
@@ -130,6 +130,42 @@ START_TEST(misshapen) {
         expect_failure(&tensors, 2, 0, cases[i].message);
     }
     free_layer(&layer);
+}
+END_TEST
+
+/* A type that is not known has no size, and its shape may claim anything: sums of rows and of
+ * heads that are beyond SIZE_MAX. */
+START_TEST(shapes_without_bytes) {
+    enum { PACKED, SEPARATE };
+    static const struct {
+        int layout;
+        size_t rows, bias_rows, heads, kv_heads;
+        const char *message;
+    } cases[] = {
+        {PACKED, SIZE_MAX, 0, 2, SIZE_MAX / 2, "can't be cut into 2 query"}, /* 2 + 2 * kv is 0 */
+        {PACKED, SIZE_MAX, 0, 4, SIZE_MAX / 2, "can't be cut into 4 query"},
+        {PACKED, SIZE_MAX, 0, SIZE_MAX, 1, "can't be cut into"},
+        {PACKED, SIZE_MAX, 0, SIZE_MAX, SIZE_MAX / 2 + 1, "can't be cut into"},
+        {SEPARATE, SIZE_MAX / 3 + 1, 2, 1, 1, "has shape (2,), not"}, /* thrice the rows is 2 */
+    };
+    static const char *const weights[][4] = {
+        [PACKED] = {"in_proj_weight"},
+        [SEPARATE] = {"q_proj_weight", "k_proj_weight", "v_proj_weight"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tensors tensors = {0};
+        char shape[64];
+        begin_case("shapes without bytes, case %zu", i);
+        snprintf(shape, sizeof shape, "[%zu,1]", cases[i].rows);
+        for (size_t n = 0; weights[cases[i].layout][n] != NULL; n++) {
+            add_tensor(&tensors, weights[cases[i].layout][n], "F4", shape, NULL, 0);
+        }
+        snprintf(shape, sizeof shape, "[1,%zu]", cases[i].rows);
+        add_tensor(&tensors, "out_proj.weight", "F4", shape, NULL, 0);
+        snprintf(shape, sizeof shape, "[%zu]", cases[i].bias_rows);
+        add_tensor(&tensors, "in_proj_bias", "F4", shape, NULL, 0);
+        expect_failure(&tensors, cases[i].heads, cases[i].kv_heads, cases[i].message);
+    }
 }
 END_TEST
 
@@ -242,6 +278,7 @@ int main(void) {
     tcase_add_test(tcase, nothing_there);
     tcase_add_test(tcase, heads_that_do_not_divide);
     tcase_add_test(tcase, misshapen);
+    tcase_add_test(tcase, shapes_without_bytes);
     tcase_add_test(tcase, conv1d_only);
     tcase_add_test(tcase, not_supported);
     tcase_add_test(tcase, unused_biases);
