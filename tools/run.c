@@ -45,6 +45,9 @@ static bool fail_library(const char *prefix, const char *separator) {
 
 static bool load(struct run *run) {
     const struct run_arguments *asked = &run->asked;
+    if (asked->context.isa != MHA_ISA_AUTO) {
+        unsetenv("MHA_ISA"); /* which a layer would ask, too, and might not like */
+    }
     if (mha_context_create(&asked->context, &run->context) != MHA_OK) {
         return fail_library("", "");
     }

@@ -48,6 +48,18 @@ START_TEST(plain_options) {
 }
 END_TEST
 
+/* --isa takes the place of $MHA_ISA, whatever that asks for. */
+START_TEST(isa_over_the_variable) {
+    float output[N_OUTPUT];
+    begin_case("--isa scalar, MHA_ISA=mmx");
+    forward(NULL, 0, MHA_MASKED_ROWS_ZERO, BATCH, output, NULL);
+    setenv("MHA_ISA", "mmx", 1);
+    run_with((const char *[]){"--isa", "scalar", NULL});
+    unsetenv("MHA_ISA");
+    expect_file("y", "(2, 5, 12)", output, N_OUTPUT);
+}
+END_TEST
+
 /* ---- Inputs of other kinds ------------------------------------------------------------ */
 
 /* The query as big-endian doubles in Fortran order. */
@@ -232,6 +244,7 @@ int main(void) {
     tcase_set_timeout(tcase, 600);
     tcase_add_checked_fixture(tcase, run_setup, scratch_teardown);
     tcase_add_test(tcase, plain_options);
+    tcase_add_test(tcase, isa_over_the_variable);
     tcase_add_test(tcase, query_of_another_kind);
     tcase_add_test(tcase, without_a_batch);
     tcase_add_test(tcase, self_attention_and_nothing);
