@@ -242,8 +242,8 @@ static bool run_all(struct run *run) {
     if (!load_expected(run) || !prepare(run) || !compute(run) || !write_results(run)) {
         return false;
     }
-    /* An array that goes down the pipe of standard output has it to itself. */
-    bool taken = output_is_stdout(&run->files[OUTPUT]) || output_is_stdout(&run->files[ATTENTION]);
+    /* An array that goes to standard output has it to itself. */
+    bool taken = run->files[OUTPUT].is_stdout || run->files[ATTENTION].is_stdout;
     FILE *to = taken ? stderr : stdout;
     print_summary(run, to);
     return judge(run, to);

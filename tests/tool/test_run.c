@@ -204,23 +204,38 @@ START_TEST(expectations) {
 }
 END_TEST
 
-/* The array alone goes through the pipe; what is said goes to standard error. */
+/* The array alone goes to standard output, pipe or file; what is said goes to standard error. */
 START_TEST(through_standard_output) {
+    static const struct {
+        const char *output, *redirection;
+    } cases[] = {
+        {"/dev/stdout", "| cat >"},
+        {"/dev/stdout", ">"},
+        {"/dev/stdout", ">>"},
+        {NULL, ">"}, /* the file by its own name */
+    };
     char command[4096];
     const char *wrapper = getenv("MHA_EXE_WRAPPER");
     float output[N_OUTPUT];
-    begin_case("/dev/stdout");
     forward(NULL, 0, MHA_MASKED_ROWS_ZERO, BATCH, output, NULL);
-    snprintf(command, sizeof command,
-             "%s %s run --weights %s --heads 3 --query %s --key %s --value %s --output /dev/stdout "
-             "2> %s | cat > %s",
-             wrapper != NULL ? wrapper : "", getenv("MHA_TOOL"), in_scratch("w"), in_scratch("q"),
-             in_scratch("k"), in_scratch("v"), in_scratch("said"), in_scratch("y"));
-    ck_assert_int_eq(system(command), 0);
-    expect_file("y", "(2, 5, 12)", output, N_OUTPUT);
-    struct bytes said = read_bytes(in_scratch("said"));
-    ck_assert_ptr_nonnull(strstr((char *)said.data, "isa         "));
-    bytes_free(&said);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *y = in_scratch("y");
+        const char *to = cases[i].output != NULL ? cases[i].output : y;
+        begin_case("--output %s %s y", to, cases[i].redirection);
+        remove(y);
+        snprintf(command, sizeof command,
+                 "%s %s run --weights %s --heads 3 --query %s --key %s --value %s --output %s "
+                 "2> %s %s %s",
+                 wrapper != NULL ? wrapper : "", getenv("MHA_TOOL"), in_scratch("w"),
+                 in_scratch("q"), in_scratch("k"), in_scratch("v"), to, in_scratch("said"),
+                 cases[i].redirection, y);
+        require(system(command) == 0, "%s: failed", case_name());
+        expect_file("y", "(2, 5, 12)", output, N_OUTPUT);
+        struct bytes said = read_bytes(in_scratch("said"));
+        require(strstr((char *)said.data, "isa         ") != NULL, "%s: said %s", case_name(),
+                (char *)said.data);
+        bytes_free(&said);
+    }
 }
 END_TEST
 
