@@ -186,6 +186,22 @@ START_TEST(places_that_are_none) {
 }
 END_TEST
 
+/* The longest path there can be leaves room for the reason. */
+START_TEST(long_path) {
+    struct output output;
+    struct bytes path = {0};
+    put_text(&path, "%s", in_scratch(""));
+    while (path.size < 4000) {
+        put_text(&path, "./");
+    }
+    put_text(&path, "none/a");
+    ck_assert(!output_open(&output, (char *)path.data));
+    ck_assert(strncmp(failure_message(), (char *)path.data, path.size) == 0);
+    ck_assert_ptr_nonnull(strstr(failure_message(), "none/a: No such file or directory"));
+    bytes_free(&path);
+}
+END_TEST
+
 START_TEST(no_permission) {
     struct output output;
     write_text("read_only", "x");
@@ -297,6 +313,7 @@ int main(void) {
     tcase_add_test(tcase, through_dangling_links);
     tcase_add_test(tcase, long_names);
     tcase_add_test(tcase, places_that_are_none);
+    tcase_add_test(tcase, long_path);
     tcase_add_test(tcase, no_permission);
     tcase_add_test(tcase, direct);
     tcase_add_test(tcase, full_device);
