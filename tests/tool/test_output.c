@@ -208,7 +208,7 @@ START_TEST(no_permission) {
     ck_assert_int_eq(chmod(in_scratch("read_only"), 0444), 0);
     ck_assert_int_eq(mkdir(in_scratch("closed"), 0555), 0);
     if (!become_ordinary()) {
-        printf("SKIP: no_permission: root may write anywhere\n");
+        printf("SKIP: no_permission: root may write anywhere, and others can't here\n");
         return;
     }
     ck_assert(!output_open(&output, in_scratch("read_only")));
