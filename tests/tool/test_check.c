@@ -245,6 +245,8 @@ START_TEST(help) {
         require(outcome.status == 0 && strncmp(outcome.out, start, strlen(start)) == 0, "%s",
                 outcome.out);
     }
+    outcome = run_tool("run", "--help", NULL);
+    ck_assert_ptr_nonnull(strstr(outcome.out, "  --threads N          must be 1"));
 }
 END_TEST
 
