@@ -339,7 +339,7 @@ static bool choose(const struct safetensors *file, const char *prefix, const str
     if (all->count > 1) {
         return fail_several(file, all);
     }
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < MAX_REFUSED; i++) {
         const char *refused = best->scheme->refused[i];
         if (refused != NULL && lookup(file, best->name, best->length, refused, false) != NULL) {
             return failure("%s: the layer has '%.*s%s', which is not supported", file->path,

@@ -6,8 +6,6 @@
  */
 #include "schemes.h"
 
-#define REFUSED_NONE .refused = {NULL, NULL}
-
 const struct scheme schemes[N_SCHEMES] = {
     {"nn.MultiheadAttention",
      {"in_proj_weight", NULL, NULL, "out_proj.weight"},
@@ -20,7 +18,8 @@ const struct scheme schemes[N_SCHEMES] = {
     {"BERT",
      {"self.query.weight", "self.key.weight", "self.value.weight", "output.dense.weight"},
      {{"self.query.bias", "self.key.bias", "self.value.bias", "output.dense.bias"}},
-     .refused = {"self.distance_embedding.weight", NULL}},
+     .refused = {"self.distance_embedding.weight", "self.relative_position_bias_table",
+                 "self.logit_scale"}},
     {"Llama",
      {"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"},
      {{"q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"}},
@@ -37,21 +36,21 @@ const struct scheme schemes[N_SCHEMES] = {
     {"GPT-2",
      {"c_attn.weight", NULL, NULL, "c_proj.weight"},
      {{"c_attn.bias", NULL, NULL, "c_proj.bias"}},
-     .refused = {"q_attn.weight", NULL},
+     .refused = {"q_attn.weight"},
      .transposed = true},
     {"ViT",
      {"attention.query.weight", "attention.key.weight", "attention.value.weight",
       "output.dense.weight"},
      {{"attention.query.bias", "attention.key.bias", "attention.value.bias", "output.dense.bias"}},
-     REFUSED_NONE},
+     .refused = {"attention.relative_position_bias.relative_position_bias_table"}},
     {"ViT (timm)",
      {"qkv.weight", NULL, NULL, "proj.weight"},
      {{"qkv.bias", NULL, NULL, "proj.bias"}},
-     .refused = {"q_norm.weight", "k_norm.weight"}},
+     .refused = {"q_norm.weight", "k_norm.weight", "relative_position_bias_table"}},
     {"DistilBERT",
      {"q_lin.weight", "k_lin.weight", "v_lin.weight", "out_lin.weight"},
      {{"q_lin.bias", "k_lin.bias", "v_lin.bias", "out_lin.bias"}},
-     REFUSED_NONE},
+     .refused = {NULL}},
     {"W_q, W_k, W_v, W_o",
      {"W_q.weight", "W_k.weight", "W_v.weight", "W_o.weight"},
      {{"W_q.bias", "W_k.bias", "W_v.bias", "W_o.bias"},

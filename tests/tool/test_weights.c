@@ -187,16 +187,23 @@ START_TEST(not_supported) {
     static const struct {
         size_t naming;
         const char *more;
-    } cases[] = {{NAMING_MHA, "bias_k"},
-                 {NAMING_MHA, "bias_v"},
-                 {NAMING_MHA_SEPARATE, "bias_k"},
-                 {NAMING_LLAMA, "self_attn.q_norm.weight"}};
+    } cases[] = {
+        {NAMING_MHA, "bias_k"},
+        {NAMING_MHA, "bias_v"},
+        {NAMING_MHA_SEPARATE, "bias_k"},
+        {NAMING_LLAMA, "self_attn.q_norm.weight"},
+        {NAMING_BERT, "attention.self.distance_embedding.weight"},
+        /* Swin, Swin 2, BEiT; Swin and BEiT of timm */
+        {NAMING_BERT, "attention.self.relative_position_bias_table"},
+        {NAMING_BERT, "attention.self.logit_scale"},
+        {NAMING_VIT, "attention.attention.relative_position_bias.relative_position_bias_table"},
+        {NAMING_TIMM, "attn.relative_position_bias_table"}};
     const float zeros[6] = {0};
     struct layer layer = PLAIN_LAYER;
     fill_layer(&layer);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct tensors tensors = {0};
-        char name[64], message[128];
+        char name[96], message[160];
         begin_case("%s with %s", namings[cases[i].naming].label, cases[i].more);
         add_layer(&tensors, &layer, &namings[cases[i].naming], "x.", true, NULL);
         snprintf(name, sizeof name, "x.%s", cases[i].more);
