@@ -73,13 +73,26 @@ static const char *list_isas(char *text, size_t size, int (*holds)(mha_isa)) {
     return text;
 }
 
+/* source: what stands before the message, "" or where the name comes from. */
+static mha_status find_isa(const char *source, const char *name, mha_isa *isa) {
+    for (int i = 0; i < MHA_ISA_COUNT; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *isa = (mha_isa)i;
+            return MHA_OK;
+        }
+    }
+    char list[64];
+    return mha_fail(MHA_ERROR_UNSUPPORTED, "%sunknown ISA \"%.40s\"; supported here: auto, %s",
+                    source, name, list_isas(list, sizeof list, mha_isa_supported));
+}
+
 mha_status mha_dispatch_select(mha_isa isa, const struct mha_kernels **kernels) {
     const char *source = "";
     if (isa == MHA_ISA_AUTO) {
         const char *wanted = getenv("MHA_ISA");
         if (wanted && *wanted) {
             source = "MHA_ISA: ";
-            mha_status status = mha_isa_from_name(wanted, &isa);
+            mha_status status = find_isa(source, wanted, &isa);
             if (status != MHA_OK) {
                 return status;
             }
@@ -107,15 +120,7 @@ mha_status mha_isa_from_name(const char *name, mha_isa *isa) {
     if (!name || !isa) {
         return mha_fail(MHA_ERROR_ARGUMENT, "%s is NULL", name ? "isa" : "name");
     }
-    for (int i = 0; i < MHA_ISA_COUNT; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            *isa = (mha_isa)i;
-            return MHA_OK;
-        }
-    }
-    char list[64];
-    return mha_fail(MHA_ERROR_UNSUPPORTED, "unknown ISA \"%.40s\"; supported here: auto, %s", name,
-                    list_isas(list, sizeof list, mha_isa_supported));
+    return find_isa("", name, isa);
 }
 
 int mha_isa_built(mha_isa isa) {

@@ -18,7 +18,7 @@ import tempfile
 
 # name, (batch, q_len, kv_len, d_model, heads, kv_heads, head_dim, biases), inputs and options.
 # kv_len 0: self-attention. Inputs: k, v: files of their own; m: a bool mask; b: a bias mask;
-# l: lengths. Then the size of the query's numbers, as a power of two.
+# l: lengths; a: slopes. Then the size of the query's numbers, as a power of two.
 CASES = [
     ("small", (2, 5, 0, 24, 3, 3, 8, True), "", [], 0),
     ("causal", (1, 70, 0, 64, 4, 2, 16, False), "", ["--causal"], 0),
@@ -31,6 +31,18 @@ CASES = [
     ("wide heads", (1, 3, 19, 33, 1, 1, 33, True), "kb", [], 3),
     ("subnormal", (1, 6, 17, 16, 2, 2, 8, False), "k", [], -126),
     ("sharp", (1, 12, 200, 64, 4, 4, 16, True), "k", [], 7),
+    ("long and sharp", (1, 5, 2100, 16, 2, 1, 8, True), "k", [], 10),
+    ("window alone", (1, 40, 90, 16, 2, 1, 8, True), "k", ["--window", "7"], 0),
+    ("query-offset", (1, 6, 50, 16, 2, 1, 8, False), "k",
+     ["--causal=top-left", "--query-offset", "30"], 0),
+    ("query-offset, window", (2, 30, 41, 16, 2, 2, 8, True), "k",
+     ["--query-offset=-9", "--window", "12", "--masked-rows", "uniform"], 0),
+    ("scale", (2, 6, 40, 24, 3, 3, 8, True), "k", ["--scale", "0.3"], 0),
+    ("scale below 0", (1, 6, 530, 16, 2, 2, 8, False), "kb", ["--scale=-1.7"], 1),
+    ("alibi", (1, 20, 600, 24, 3, 3, 8, True), "ka", ["--causal"], 0),
+    ("alibi, auto", (2, 9, 33, 24, 6, 3, 8, True), "kl", ["--alibi", "auto"], 0),
+    ("alibi and all", (2, 19, 33, 16, 2, 1, 8, True), "kabl",
+     ["--causal", "--window", "5", "--query-offset", "3", "--scale", "0.7"], 1),
 ]
 
 
@@ -90,6 +102,8 @@ def make_case(folder, case):
         give("mask", "|b1", [q_len, kv_len], keep)
     if "b" in inputs:
         give("mask", "<f4", [batch, 1, q_len, kv_len], floats(rng, batch * q_len * kv_len, 1))
+    if "a" in inputs:
+        give("alibi", "<f4", [heads], floats(rng, heads, -3))
     if "l" in inputs:
         lengths = [(7 * b) % (kv_len + 1) for b in range(batch)]
         give("kv-lengths", "<i8", [batch], struct.pack(f"<{batch}q", *lengths))

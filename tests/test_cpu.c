@@ -263,6 +263,9 @@ START_TEST(unknown_names) {
         ck_assert_int_eq(mha_isa_from_name(unknown[i], &isa), MHA_ERROR_UNSUPPORTED);
         ck_assert_int_eq(isa, MHA_ISA_NEON);
         ck_assert_str_eq(mha_error_message(), expected);
+        snprintf(expected, sizeof expected,
+                 "MHA_ISA: unknown ISA \"%.40s\"; supported here: auto, %s", unknown[i],
+                 supported_here());
         setenv("MHA_ISA", unknown[i], 1);
         check_refused(MHA_ISA_AUTO, MHA_ERROR_UNSUPPORTED, expected);
     }

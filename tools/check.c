@@ -235,6 +235,9 @@ static bool check_case(struct check *check, size_t index) {
 /* ---- The command ------------------------------------------------------------ */
 
 static bool create_contexts(struct check *check) {
+    if (check->only != MHA_ISA_AUTO) {
+        unsetenv("MHA_ISA"); /* which a layer would ask, too, and might not like */
+    }
     for (mha_isa isa = MHA_ISA_SCALAR; isa < MHA_ISA_COUNT; isa++) {
         check->isa_checked[isa] =
             check->only == MHA_ISA_AUTO ? mha_isa_supported(isa) != 0 : isa == check->only;

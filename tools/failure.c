@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static char message[1024];
+static char message[4096 + 1024]; /* a path, and the reason */
 static int status = STATUS_FAILED;
 
 static void record(int exit_status, const char *format, va_list arguments) {

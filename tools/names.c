@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The naming schemes, as one table, and the search. A scheme names tensors relative to a
- * prefix ("encoder.layer.0.attention."), which the search finds: to support another
- * family of checkpoints, add a row.
+ * The search for a layer: every scheme of schemes.c is tried at every prefix, and what fits
+ * best is taken, if it is one.
  */
 #include "names.h"
 
@@ -12,79 +11,7 @@
 #include <string.h>
 
 #include "failure.h"
-
-struct scheme {
-    const char *name;
-    const char *weight[ROLES]; /* k and v NULL: packed into q's */
-    const char *bias[ROLES];   /* each may be missing in a file; k and v NULL: packed */
-    const char *refused[2];    /* part of the computation that we don't do */
-    bool transposed;
-    bool any_case; /* of the letters at 0 and 2, as in W_q, w_q, W_Q */
-};
-
-#define REFUSED_NONE .refused = {NULL, NULL}
-
-static const struct scheme schemes[] = {
-    {"nn.MultiheadAttention",
-     {"in_proj_weight", NULL, NULL, "out_proj.weight"},
-     {"in_proj_bias", NULL, NULL, "out_proj.bias"},
-     .refused = {"bias_k", "bias_v"}},
-    {"nn.MultiheadAttention (kdim, vdim)",
-     {"q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"},
-     {"in_proj_bias", NULL, NULL, "out_proj.bias"},
-     .refused = {"bias_k", "bias_v"}},
-    {"BERT",
-     {"self.query.weight", "self.key.weight", "self.value.weight", "output.dense.weight"},
-     {"self.query.bias", "self.key.bias", "self.value.bias", "output.dense.bias"},
-     .refused = {"self.distance_embedding.weight", NULL}},
-    {"Llama",
-     {"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"},
-     {"q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"},
-     .refused = {"q_norm.weight", "k_norm.weight"}},
-    {"Llama (Meta)",
-     {"wq.weight", "wk.weight", "wv.weight", "wo.weight"},
-     {"wq.bias", "wk.bias", "wv.bias", "wo.bias"},
-     .refused = {"q_norm.weight", "k_norm.weight"}},
-    {"OPT/BART/CLIP",
-     {"q_proj.weight", "k_proj.weight", "v_proj.weight", "out_proj.weight"},
-     {"q_proj.bias", "k_proj.bias", "v_proj.bias", "out_proj.bias"},
-     .refused = {"bias_k", "bias_v"}},
-    {"GPT-2",
-     {"c_attn.weight", NULL, NULL, "c_proj.weight"},
-     {"c_attn.bias", NULL, NULL, "c_proj.bias"},
-     .refused = {"q_attn.weight", NULL},
-     .transposed = true},
-    {"ViT",
-     {"attention.query.weight", "attention.key.weight", "attention.value.weight",
-      "output.dense.weight"},
-     {"attention.query.bias", "attention.key.bias", "attention.value.bias", "output.dense.bias"},
-     REFUSED_NONE},
-    {"ViT (timm)",
-     {"qkv.weight", NULL, NULL, "proj.weight"},
-     {"qkv.bias", NULL, NULL, "proj.bias"},
-     .refused = {"q_norm.weight", "k_norm.weight"}},
-    {"DistilBERT",
-     {"q_lin.weight", "k_lin.weight", "v_lin.weight", "out_lin.weight"},
-     {"q_lin.bias", "k_lin.bias", "v_lin.bias", "out_lin.bias"},
-     REFUSED_NONE},
-    {"W_q, W_k, W_v, W_o",
-     {"W_q.weight", "W_k.weight", "W_v.weight", "W_o.weight"},
-     {"W_q.bias", "W_k.bias", "W_v.bias", "W_o.bias"},
-     .any_case = true},
-    {"W_q, W_k, W_v, W_o",
-     {"W_q", "W_k", "W_v", "W_o"},
-     {"b_q", "b_k", "b_v", "b_o"},
-     .any_case = true},
-    {"W_q, W_k, W_v, W_o",
-     {"W_q", "W_k", "W_v", "W_o"},
-     {"W_q.bias", "W_k.bias", "W_v.bias", "W_o.bias"},
-     .any_case = true},
-    {"W_q, W_k, W_v, W_o",
-     {"W_q", "W_k", "W_v", "W_o"},
-     {"W_q_bias", "W_k_bias", "W_v_bias", "W_o_bias"},
-     .any_case = true},
-};
-#define N_SCHEMES (sizeof schemes / sizeof schemes[0])
+#include "schemes.h"
 
 /* A scheme that fits at a prefix, at least in part. */
 struct match {
@@ -120,6 +47,29 @@ static const struct tensor *lookup(const struct safetensors *file, const char *p
     return tensor;
 }
 
+/* Takes the biases by the spelling that finds most of them. */
+static void fill_biases(const struct safetensors *file, struct match *match) {
+    const struct scheme *scheme = match->scheme;
+    size_t most = 0;
+    for (size_t s = 0; s < MAX_SPELLINGS; s++) {
+        const struct tensor *bias[ROLES] = {NULL};
+        size_t n = 0;
+        for (size_t i = 0; i < ROLES; i++) {
+            if (scheme->bias[s][i] != NULL) {
+                bias[i] =
+                    lookup(file, match->name, match->length, scheme->bias[s][i], scheme->any_case);
+                n += bias[i] != NULL;
+            }
+        }
+        if (n > most) {
+            most = n;
+            memcpy(match->found.bias, bias, sizeof bias);
+            match->found.bias_packed = scheme->bias[s][ROLE_K] == NULL;
+        }
+    }
+    match->present += most;
+}
+
 static void fill(const struct safetensors *file, struct match *match) {
     const struct scheme *scheme = match->scheme;
     struct layer_names *found = &match->found;
@@ -131,16 +81,11 @@ static void fill(const struct safetensors *file, struct match *match) {
             match->missing += found->weight[i] == NULL;
             match->present += found->weight[i] != NULL;
         }
-        if (scheme->bias[i] != NULL) {
-            found->bias[i] =
-                lookup(file, match->name, match->length, scheme->bias[i], scheme->any_case);
-            match->present += found->bias[i] != NULL;
-        }
     }
-    found->bias_packed = scheme->bias[ROLE_K] == NULL;
+    fill_biases(file, match);
 }
 
-/* Length of what stands before the scheme's name for a weight, if `name` ends in that
+/* Length of what stands before the scheme's name for a tensor, if `name` ends in that
  * (letters compared without case where the scheme allows); SIZE_MAX if not. */
 static size_t prefix_length(const char *name, const char *end, bool any_case) {
     size_t length = strlen(name), tail = strlen(end);
@@ -342,6 +287,46 @@ static const struct match *most_present(const struct matches *matches) {
     return best;
 }
 
+static bool is_used(const struct layer_names *names, const struct tensor *tensor) {
+    bool used = false;
+    for (size_t i = 0; i < ROLES; i++) {
+        used = used || names->bias[i] == tensor;
+    }
+    return used;
+}
+
+/* Whether a name is the prefix and then a bias by any spelling of the scheme. */
+static bool is_bias(const char *name, const struct match *match, const struct scheme *scheme) {
+    if (strncmp(name, match->name, match->length) != 0) {
+        return false;
+    }
+    for (size_t s = 0; s < MAX_SPELLINGS; s++) {
+        for (size_t i = 0; i < ROLES; i++) {
+            const char *bias = scheme->bias[s][i];
+            if (bias != NULL && prefix_length(name, bias, scheme->any_case) == match->length) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* A bias that is there and would be left out is a wrong result that nobody sees: whatever
+ * any scheme would take for one must be used. */
+static bool refuse_unused_biases(const struct safetensors *file, const struct match *match) {
+    for (size_t t = 0; t < file->count; t++) {
+        const struct tensor *tensor = &file->tensors[t];
+        for (size_t s = 0; s < N_SCHEMES; s++) {
+            if (is_bias(tensor->name, match, &schemes[s]) && !is_used(&match->found, tensor)) {
+                return failure("%s: tensor '%s' is named like a bias of the layer, but by the "
+                               "names of %s it would not be used",
+                               file->path, tensor->name, match->scheme->name);
+            }
+        }
+    }
+    return true;
+}
+
 static bool choose(const struct safetensors *file, const char *prefix, const struct matches *all,
                    struct layer_names *names) {
     const struct match *best = most_present(all);
@@ -354,7 +339,7 @@ static bool choose(const struct safetensors *file, const char *prefix, const str
     if (all->count > 1) {
         return fail_several(file, all);
     }
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < MAX_REFUSED; i++) {
         const char *refused = best->scheme->refused[i];
         if (refused != NULL && lookup(file, best->name, best->length, refused, false) != NULL) {
             return failure("%s: the layer has '%.*s%s', which is not supported", file->path,
@@ -362,7 +347,7 @@ static bool choose(const struct safetensors *file, const char *prefix, const str
         }
     }
     *names = best->found;
-    return true;
+    return refuse_unused_biases(file, best);
 }
 
 bool names_find(const struct safetensors *file, const char *prefix, struct layer_names *names) {

@@ -316,7 +316,7 @@ const unsigned char *npy_element(const struct npy *npy, size_t index) {
 
 float *npy_floats(const struct npy *npy) {
     float *out =
-        npy->count > SIZE_MAX / sizeof *out ? NULL : malloc((npy->count + 1) * sizeof *out);
+        npy->count >= SIZE_MAX / sizeof *out ? NULL : malloc((npy->count + 1) * sizeof *out);
     if (out == NULL) {
         failure_memory();
         return NULL;

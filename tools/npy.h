@@ -26,7 +26,8 @@ bool npy_read(FILE *stream, const char *name, struct npy *npy);
 bool npy_load(const char *path, struct npy *npy);
 void npy_free(struct npy *npy);
 
-/* Float, bool, integers in words: "float64", "big-endian int32"; for messages. */
+/* Float, bool, integers in words, without their byte order: "float64", "int32"; for
+ * messages. */
 struct npy_type_text {
     char text[32];
 };

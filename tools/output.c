@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,16 +80,35 @@ static char *join(const char *a, const char *b) {
     return joined;
 }
 
+/* Where a symbolic link that leads to no file leads, link after link, in new memory; of
+ * anything else the path itself. NULL: see errno. */
+static char *follow(const char *path) {
+    char text[PATH_MAX + 1];
+    char *at = strdup(path);
+    ssize_t length;
+    /* It ends: stat() was through with the links, and found nothing. */
+    while (at != NULL && (length = readlink(at, text, sizeof text - 1)) >= 0) {
+        text[length] = '\0';
+        char *directory = text[0] == '/' ? strdup("") : directory_of(at);
+        free(at);
+        at = join(directory, text);
+        free(directory);
+    }
+    return at;
+}
+
 /* The one absolute name of a file that may not exist yet. NULL: see errno. */
 static char *resolve(const char *path, bool exists) {
     if (exists) {
         return realpath(path, NULL);
     }
-    char *directory = directory_of(path);
+    char *place = follow(path);
+    char *directory = place == NULL ? NULL : directory_of(place);
     char *real = directory == NULL ? NULL : realpath(directory, NULL);
-    const char *slash = strrchr(path, '/');
+    const char *slash = place == NULL ? NULL : strrchr(place, '/');
     char *parent = join(real, "/");
-    char *resolved = join(parent, slash == NULL ? path : slash + 1);
+    char *resolved = join(parent, slash == NULL ? place : slash + 1);
+    free(place);
     free(directory);
     free(real);
     free(parent);
@@ -121,6 +141,15 @@ static int create_beside(const char *target, mode_t mode, char **name) {
     return descriptor;
 }
 
+/* Whether a file is the one that standard output goes to. What else the program has to say
+ * would be lost in it; on a terminal and in /dev/null nothing is. */
+static bool is_stdout(const struct stat *file) {
+    struct stat standard;
+    return (S_ISREG(file->st_mode) || S_ISFIFO(file->st_mode) || S_ISSOCK(file->st_mode)) &&
+           fstat(STDOUT_FILENO, &standard) == 0 && standard.st_dev == file->st_dev &&
+           standard.st_ino == file->st_ino;
+}
+
 bool output_open(struct output *output, const char *path) {
     struct stat status;
     *output = (struct output){.path = path};
@@ -134,7 +163,10 @@ bool output_open(struct output *output, const char *path) {
         return fail_errno(output);
     }
     int descriptor;
-    if (exists && !S_ISREG(status.st_mode)) {
+    output->is_stdout = exists && is_stdout(&status);
+    if (output->is_stdout) {
+        descriptor = dup(STDOUT_FILENO); /* goes on where it stands */
+    } else if (exists && !S_ISREG(status.st_mode)) {
         descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     } else {
         /* A file that its owner made read-only is not to be replaced either. */
@@ -288,12 +320,4 @@ void output_discard(struct output *output) {
     free(output->backup);
     free(output->target);
     *output = (struct output){0};
-}
-
-bool output_is_stdout(const struct output *output) {
-    struct stat here, there;
-    return output->path != NULL && output->target == NULL && stat(output->path, &here) == 0 &&
-           (S_ISFIFO(here.st_mode) || S_ISSOCK(here.st_mode)) &&
-           fstat(STDOUT_FILENO, &there) == 0 && here.st_dev == there.st_dev &&
-           here.st_ino == there.st_ino;
 }

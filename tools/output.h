@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Files that appear whole or not at all: written beside their place, then renamed.
- * Things that are no regular files (/dev/null, a pipe) are written directly. Knows
- * nothing of what is written.
+ * Things that are no regular files (/dev/null, a pipe) are written directly, and so is
+ * the file that standard output goes to. Knows nothing of what is written.
  */
 #ifndef MHA_TOOL_OUTPUT_H
 #define MHA_TOOL_OUTPUT_H
@@ -15,6 +15,7 @@ struct output {
     const char *path; /* the caller's */
     FILE *stream;     /* to write to; NULL once finished */
     char *target;     /* where symbolic links lead; NULL for what is written directly */
+    bool is_stdout;   /* it goes where standard output does: nothing else should */
     char *temporary;
     char *backup; /* during outputs_commit */
 };
@@ -31,8 +32,5 @@ bool outputs_commit(struct output *outputs, size_t n);
 
 /* Removes what was not committed and frees; fine on {0} and after anything. */
 void output_discard(struct output *output);
-
-/* Whether the output goes down the pipe that standard output is. */
-bool output_is_stdout(const struct output *output);
 
 #endif

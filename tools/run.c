@@ -45,6 +45,9 @@ static bool fail_library(const char *prefix, const char *separator) {
 
 static bool load(struct run *run) {
     const struct run_arguments *asked = &run->asked;
+    if (asked->context.isa != MHA_ISA_AUTO) {
+        unsetenv("MHA_ISA"); /* which a layer would ask, too, and might not like */
+    }
     if (mha_context_create(&asked->context, &run->context) != MHA_OK) {
         return fail_library("", "");
     }
@@ -161,6 +164,23 @@ static void print_array(FILE *to, const char *label, const struct shape *shape, 
     }
 }
 
+static void print_biases(FILE *to, const mha_weights *arrays) {
+    const struct {
+        const char *name;
+        const float *values;
+    } biases[ROLES] = {{" q", arrays->q_bias},
+                       {" k", arrays->k_bias},
+                       {" v", arrays->v_bias},
+                       {" o", arrays->o_bias}};
+    size_t n = 0;
+    fprintf(to, "biases     ");
+    for (size_t i = 0; i < ROLES; i++) {
+        fputs(biases[i].values != NULL ? biases[i].name : "", to);
+        n += biases[i].values != NULL;
+    }
+    fputs(n > 0 ? "\n" : " none\n", to);
+}
+
 static void print_summary(const struct run *run, FILE *to) {
     const mha_config *config = mha_layer_config(run->layer);
     const mha_forward_args *args = &run->inputs.args;
@@ -169,6 +189,7 @@ static void print_summary(const struct run *run, FILE *to) {
     struct shape key = {3, {args->batch, args->kv_len, config->k_dim}};
     struct shape value = {3, {args->batch, args->kv_len, config->v_dim}};
     fprintf(to, "weights     %s, by the names of %s\n", run->asked.weights, run->weights.scheme);
+    print_biases(to, &run->weights.arrays);
     fprintf(to, "layer       d_model %zu, %zu heads of %zu", config->d_model, config->n_heads,
             config->head_dim);
     if (config->v_head_dim != config->head_dim) {
@@ -221,8 +242,8 @@ static bool run_all(struct run *run) {
     if (!load_expected(run) || !prepare(run) || !compute(run) || !write_results(run)) {
         return false;
     }
-    /* An array that goes down the pipe of standard output has it to itself. */
-    bool taken = output_is_stdout(&run->files[OUTPUT]) || output_is_stdout(&run->files[ATTENTION]);
+    /* An array that goes to standard output has it to itself. */
+    bool taken = run->files[OUTPUT].is_stdout || run->files[ATTENTION].is_stdout;
     FILE *to = taken ? stderr : stdout;
     print_summary(run, to);
     return judge(run, to);

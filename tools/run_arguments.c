@@ -38,7 +38,7 @@ const char run_usage[] =
     "  --scale S            of the scores (default: 1 / sqrt(head_dim))\n"
     "How\n"
     "  --isa NAME           instruction set (default: $MHA_ISA, or the best here)\n"
-    "  --threads N\n"
+    "  --threads N          must be 1 (the default): this version computes on one thread\n"
     "Outputs, little-endian float32 .npy\n"
     "  --output FILE        (batch, q_len, d_model), or (q_len, d_model) as the query was\n"
     "  --attention FILE     the softmax weights, ([batch,] heads, q_len, kv_len)\n"

@@ -38,13 +38,6 @@ static bool weight_shape(const struct loader *l, const struct tensor *tensor, si
     return true;
 }
 
-static bool fail_shape(const struct loader *l, size_t role, const char *what, size_t is,
-                       size_t should) {
-    const struct tensor *tensor = l->names->weight[role];
-    return failure("%s: tensor '%s' of shape %s has %s %zu, not %zu", l->file->path, tensor->name,
-                   shape_text(&tensor->shape).text, what, is, should);
-}
-
 /* One tensor with the rows of q, k and v. All heads have the same width. */
 static bool split_packed(struct loader *l, size_t n_heads, size_t n_kv_heads) {
     const struct tensor *tensor = l->names->weight[ROLE_Q];
@@ -58,8 +51,9 @@ static bool split_packed(struct loader *l, size_t n_heads, size_t n_kv_heads) {
             "of shape %s",
             l->file->path, n_heads, rows / 3, tensor->name, shape_text(&tensor->shape).text);
     }
-    bool divides =
-        n_heads <= rows && n_kv_heads <= rows / 2 && rows % (n_heads + 2 * n_kv_heads) == 0;
+    /* The sum of the heads is at most `rows`: it does not wrap. */
+    bool divides = n_heads <= rows && n_kv_heads <= (rows - n_heads) / 2 &&
+                   rows % (n_heads + 2 * n_kv_heads) == 0;
     if (!divides) {
         return failure(
             "%s: tensor '%s' of shape %s can't be cut into %zu query, %zu key and %zu value "
@@ -116,12 +110,16 @@ static bool read_config(struct loader *l, size_t n_heads, size_t n_kv_heads, mha
         return failure("%s: tensor '%s' of shape %s is not %zu key/value heads of any width", path,
                        v->name, shape_text(&v->shape).text, n_kv_heads);
     }
+    const struct tensor *o = l->names->weight[ROLE_O];
     size_t v_head_dim = s->rows[ROLE_V] / n_kv_heads;
     if (s->columns[ROLE_O] % n_heads != 0 || s->columns[ROLE_O] / n_heads != v_head_dim) {
-        return fail_shape(l, ROLE_O, "an input width of", s->columns[ROLE_O], n_heads * v_head_dim);
+        return failure(
+            "%s: tensor '%s' of shape %s has an input width of %zu, not %zu heads of %zu", path,
+            o->name, shape_text(&o->shape).text, s->columns[ROLE_O], n_heads, v_head_dim);
     }
     if (s->rows[ROLE_O] != s->columns[ROLE_Q]) {
-        return fail_shape(l, ROLE_O, "an output width of", s->rows[ROLE_O], s->columns[ROLE_Q]);
+        return failure("%s: tensor '%s' of shape %s has an output width of %zu, not %zu", path,
+                       o->name, shape_text(&o->shape).text, s->rows[ROLE_O], s->columns[ROLE_Q]);
     }
     *config = (mha_config){.d_model = s->columns[ROLE_Q],
                            .n_heads = n_heads,
@@ -133,13 +131,18 @@ static bool read_config(struct loader *l, size_t n_heads, size_t n_kv_heads, mha
     return true;
 }
 
+/* a + b; SIZE_MAX, which no array in memory has, where the sum is beyond it. */
+static size_t sum(size_t a, size_t b) {
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
 static bool check_biases(const struct loader *l) {
     const size_t *rows = l->sizes.rows;
     for (size_t i = 0; i < ROLES; i++) {
         const struct tensor *bias = l->names->bias[i];
         size_t length = rows[i];
         if (i == ROLE_Q && l->names->bias_packed) {
-            length = rows[ROLE_Q] + rows[ROLE_K] + rows[ROLE_V];
+            length = sum(rows[ROLE_Q], sum(rows[ROLE_K], rows[ROLE_V]));
         }
         if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dim[0] != length)) {
             return failure("%s: tensor '%s' has shape %s, not (%zu,)", l->file->path, bias->name,

@@ -57,7 +57,7 @@ bool become_ordinary(void) {
         (chown(folder, nobody, nobody) != 0 || setgid(nobody) != 0 || setuid(nobody) != 0)) {
         return false;
     }
-    return geteuid() != 0;
+    return geteuid() != 0 && access(folder, W_OK | X_OK) == 0;
 }
 
 size_t scratch_count(void) {

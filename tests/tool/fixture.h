@@ -19,7 +19,8 @@ void scratch_teardown(void);
 const char *in_scratch(const char *name);
 
 /* Root may read and write everything: gives the folder to an ordinary user and goes on as
- * that user, for the rest of the test. False if this is still not to be had. */
+ * that user, for the rest of the test. False if this is still not to be had, or if others
+ * can't reach the folder. */
 bool become_ordinary(void);
 
 /* Files in it, hidden ones too. */

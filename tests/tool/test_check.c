@@ -217,8 +217,20 @@ START_TEST(info) {
     outcome = run_tool("info", "--json", NULL);
     ck_assert_int_eq(outcome.status, 1);
     ck_assert_str_eq(outcome.out, "");
-    require(strncmp(outcome.err, "mha: ", 5) == 0 && strstr(outcome.err, "mmx") != NULL, "%s",
-            outcome.err);
+    require(strncmp(outcome.err, "mha: ", 5) == 0 &&
+                strstr(outcome.err, "MHA_ISA: unknown ISA \"mmx\"") != NULL,
+            "%s", outcome.err);
+}
+END_TEST
+
+/* --isa takes the place of $MHA_ISA, whatever that asks for. */
+START_TEST(isa_over_the_variable) {
+    setenv("MHA_ISA", "mmx", 1);
+    struct outcome outcome = run_tool("check", "--quick", "--isa", "scalar", NULL);
+    require(outcome.status == 0, "%s", outcome.err);
+    outcome = run_tool("check", "--quick", "--isa", "auto", NULL);
+    unsetenv("MHA_ISA");
+    require(outcome.status == 1 && strstr(outcome.err, "MHA_ISA: ") != NULL, "%s", outcome.err);
 }
 END_TEST
 
@@ -233,6 +245,8 @@ START_TEST(help) {
         require(outcome.status == 0 && strncmp(outcome.out, start, strlen(start)) == 0, "%s",
                 outcome.out);
     }
+    outcome = run_tool("run", "--help", NULL);
+    ck_assert_ptr_nonnull(strstr(outcome.out, "  --threads N          must be 1"));
 }
 END_TEST
 
@@ -248,6 +262,7 @@ int main(void) {
     tcase_add_test(tcase, an_error_of_the_library);
     tcase_add_test(tcase, program);
     tcase_add_test(tcase, info);
+    tcase_add_test(tcase, isa_over_the_variable);
     tcase_add_test(tcase, help);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);

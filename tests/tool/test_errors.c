@@ -415,7 +415,8 @@ START_TEST(no_permission) {
     ck_assert_int_eq(chmod(in_scratch("w_closed"), 0), 0);
     ck_assert_int_eq(mkdir(in_scratch("closed"), 0555), 0);
     if (!become_ordinary() || access(getenv("MHA_TOOL"), X_OK) != 0) {
-        printf("SKIP: no_permission: root may read anything, and others can't run the program\n");
+        printf(
+            "SKIP: no_permission: root may read anything, and others can't run the program here\n");
         return;
     }
     size_t files = scratch_count();

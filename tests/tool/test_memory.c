@@ -12,6 +12,7 @@
 
 #include "commands.h"
 #include "failure.h"
+#include "npy.h"
 #include "run_fixture.h"
 
 /* ---- Allocation, watched -------------------------------------------------------------- */
@@ -176,6 +177,22 @@ START_TEST(info) {
 }
 END_TEST
 
+/* More elements than memory has addresses for: the size in bytes must not wrap to a small one. */
+START_TEST(beyond_memory) {
+    static const size_t counts[] = {SIZE_MAX / 4, SIZE_MAX / 4 + 1, SIZE_MAX - 1, SIZE_MAX};
+    unsigned char bytes[8] = {0};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct element half = {ELEMENT_FLOAT, 2, false};
+        struct npy npy = {.element = half, .count = counts[i], .bytes = bytes};
+        begin_case("%zu elements", counts[i]);
+        failure("nothing yet");
+        require(npy_floats(&npy) == NULL, "%s: had", case_name());
+        require(strstr(failure_message(), "out of memory") != NULL, "%s: %s", case_name(),
+                failure_message());
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("tool-memory");
     TCase *tcase = tcase_create("memory");
@@ -184,6 +201,7 @@ int main(void) {
     tcase_add_test(tcase, run);
     tcase_add_test(tcase, check);
     tcase_add_test(tcase, info);
+    tcase_add_test(tcase, beyond_memory);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
 }

@@ -135,6 +135,44 @@ START_TEST(some_biases) {
 }
 END_TEST
 
+/* Names that end like a bias of the layer, but are other tensors of the same model. */
+START_TEST(biases_of_others) {
+    static const struct {
+        size_t naming;
+        const char *others[4];
+    } cases[] = {
+        {NAMING_BERT,
+         {"x.output.dense.bias", "x.intermediate.dense.bias", "x.attention.output.LayerNorm.bias",
+          "output.dense.bias"}},
+        {NAMING_VIT, {"x.output.dense.bias", "x.layernorm_before.bias", "x.attention.bias"}},
+        {NAMING_GPT2, {"x.attn.bias", "x.attn.masked_bias", "x.mlp.c_proj.bias", "x.ln_1.bias"}},
+        {NAMING_TIMM, {"x.proj.bias", "x.attn.attn.proj.bias", "proj.bias", "y.attn.qkv.bias"}},
+        {NAMING_LLAMA, {"x.o_proj.bias", "x.cross_attn.q_proj.bias", "x.mlp.wo.bias"}},
+        {NAMING_OPT, {"x.out_proj.bias", "x.self_attn_layer_norm.bias", "x.fc1.bias"}},
+        {NAMING_DISTILBERT, {"x.ffn.lin1.bias", "x.out_lin.bias", "x.sa_layer_norm.bias"}},
+        {NAMING_PLAIN, {"W_q.bias", "y.W_q.bias", "x.y.b_q", "x.W_r.bias"}},
+        {NAMING_MHA, {"x.self.in_proj_bias", "x.norm.bias", "q_proj.bias"}},
+    };
+    const float zeros[6] = {0};
+    struct layer layer = PLAIN_LAYER;
+    fill_layer(&layer);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tensors tensors = {0};
+        struct weights weights;
+        begin_case("%s among others", namings[cases[i].naming].label);
+        add_layer(&tensors, &layer, &namings[cases[i].naming], "x.", true, NULL);
+        for (size_t n = 0; n < 4 && cases[i].others[n] != NULL; n++) {
+            add_tensor(&tensors, cases[i].others[n], "F32", "[6]", zeros, 6);
+        }
+        require(weights_load(write_tensors("w", &tensors), NULL, 2, 0, &weights), "%s: %s",
+                case_name(), failure_message());
+        check_loaded(&weights, &layer, true);
+        weights_free(&weights);
+    }
+    free_layer(&layer);
+}
+END_TEST
+
 /* ---- Choosing a layer ---------------------------------------------------------------- */
 
 /* A file with layers 0, 1 and 10 of one scheme and one of another, weights in other orders. */
@@ -228,6 +266,7 @@ int main(void) {
     tcase_add_test(tcase, every_scheme);
     tcase_add_test(tcase, widths_from_shapes);
     tcase_add_test(tcase, some_biases);
+    tcase_add_test(tcase, biases_of_others);
     tcase_add_test(tcase, prefixes);
     tcase_add_test(tcase, a_hundred_layers);
     suite_add_tcase(suite, tcase);

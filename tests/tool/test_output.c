@@ -123,6 +123,37 @@ START_TEST(through_a_link) {
 }
 END_TEST
 
+/* Links that lead to no file yet: it is made where the last one leads. */
+START_TEST(through_dangling_links) {
+    const char *const names[] = {"link", "link2", "absolute", "sub/up"};
+    ck_assert_int_eq(mkdir(in_scratch("sub"), 0700), 0);
+    ck_assert_int_eq(symlink("a", in_scratch("link")), 0);
+    ck_assert_int_eq(symlink("sub/../link", in_scratch("link2")), 0);
+    ck_assert_int_eq(symlink(in_scratch("link"), in_scratch("absolute")), 0);
+    ck_assert_int_eq(symlink("../a", in_scratch("sub/up")), 0);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct output output;
+        struct stat status;
+        begin_case("to %s", names[i]);
+        require(fill(&output, names[i], "new") && outputs_commit(&output, 1), "%s: %s", case_name(),
+                failure_message());
+        output_discard(&output);
+        require(lstat(in_scratch(names[i]), &status) == 0 && S_ISLNK(status.st_mode),
+                "%s: no longer a link", case_name());
+        expect_text("a", "new");
+        remove(in_scratch("a"));
+    }
+    struct output outputs[2] = {{0}};
+    ck_assert(fill(&outputs[0], "link", "1") && fill(&outputs[1], "a", "2"));
+    ck_assert(!outputs_commit(outputs, 2));
+    ck_assert_ptr_nonnull(strstr(failure_message(), "asked to hold two outputs"));
+    output_discard(&outputs[0]);
+    output_discard(&outputs[1]);
+    remove(in_scratch("sub/up"));
+    ck_assert_uint_eq(scratch_count(), 4);
+}
+END_TEST
+
 START_TEST(long_names) {
     struct output output = {0};
     char name[256];
@@ -155,13 +186,29 @@ START_TEST(places_that_are_none) {
 }
 END_TEST
 
+/* The longest path there can be leaves room for the reason. */
+START_TEST(long_path) {
+    struct output output;
+    struct bytes path = {0};
+    put_text(&path, "%s", in_scratch(""));
+    while (path.size < 4000) {
+        put_text(&path, "./");
+    }
+    put_text(&path, "none/a");
+    ck_assert(!output_open(&output, (char *)path.data));
+    ck_assert(strncmp(failure_message(), (char *)path.data, path.size) == 0);
+    ck_assert_ptr_nonnull(strstr(failure_message(), "none/a: No such file or directory"));
+    bytes_free(&path);
+}
+END_TEST
+
 START_TEST(no_permission) {
     struct output output;
     write_text("read_only", "x");
     ck_assert_int_eq(chmod(in_scratch("read_only"), 0444), 0);
     ck_assert_int_eq(mkdir(in_scratch("closed"), 0555), 0);
     if (!become_ordinary()) {
-        printf("SKIP: no_permission: root may write anywhere\n");
+        printf("SKIP: no_permission: root may write anywhere, and others can't here\n");
         return;
     }
     ck_assert(!output_open(&output, in_scratch("read_only")));
@@ -263,8 +310,10 @@ int main(void) {
     tcase_add_test(tcase, both_or_neither);
     tcase_add_test(tcase, two_in_one_place);
     tcase_add_test(tcase, through_a_link);
+    tcase_add_test(tcase, through_dangling_links);
     tcase_add_test(tcase, long_names);
     tcase_add_test(tcase, places_that_are_none);
+    tcase_add_test(tcase, long_path);
     tcase_add_test(tcase, no_permission);
     tcase_add_test(tcase, direct);
     tcase_add_test(tcase, full_device);

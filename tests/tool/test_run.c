@@ -48,6 +48,18 @@ START_TEST(plain_options) {
 }
 END_TEST
 
+/* --isa takes the place of $MHA_ISA, whatever that asks for. */
+START_TEST(isa_over_the_variable) {
+    float output[N_OUTPUT];
+    begin_case("--isa scalar, MHA_ISA=mmx");
+    forward(NULL, 0, MHA_MASKED_ROWS_ZERO, BATCH, output, NULL);
+    setenv("MHA_ISA", "mmx", 1);
+    run_with((const char *[]){"--isa", "scalar", NULL});
+    unsetenv("MHA_ISA");
+    expect_file("y", "(2, 5, 12)", output, N_OUTPUT);
+}
+END_TEST
+
 /* ---- Inputs of other kinds ------------------------------------------------------------ */
 
 /* The query as big-endian doubles in Fortran order. */
@@ -123,6 +135,7 @@ START_TEST(self_attention_and_nothing) {
             run_tool("run", "--weights", in_scratch("square"), "--heads", "3", "--kv-heads", "1",
                      "--query", in_scratch("q"), "--output", in_scratch("y"), NULL);
         require(outcome.status == 0, "%s: %s", shapes[i], outcome.err);
+        require(strstr(outcome.out, "biases      none\n") != NULL, "%s", outcome.out);
         expect_file("y", shapes[i], output, count);
     }
 }
@@ -133,14 +146,12 @@ END_TEST
 START_TEST(summary) {
     begin_case("summary");
     struct outcome outcome = run_with((const char *[]){"--isa", "scalar", NULL});
-    static const char *const lines[] = {"layer       d_model 12, 3 heads of 4\n",
-                                        "query       (2, 5, 12)",
-                                        "key         (2, 7, 10)",
-                                        "value       (2, 7, 9)",
-                                        "output      (2, 5, 12)",
-                                        "attention   (2, 3, 5, 7)",
-                                        "isa         scalar\n",
-                                        " ms for one call of mha_forward"};
+    static const char *const lines[] = {
+        "biases      q k v o\n",          "layer       d_model 12, 3 heads of 4\n",
+        "query       (2, 5, 12)",         "key         (2, 7, 10)",
+        "value       (2, 7, 9)",          "output      (2, 5, 12)",
+        "attention   (2, 3, 5, 7)",       "isa         scalar\n",
+        " ms for one call of mha_forward"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         require(strstr(outcome.out, lines[i]) != NULL, "'%s' is not in:\n%s", lines[i],
                 outcome.out);
@@ -193,23 +204,38 @@ START_TEST(expectations) {
 }
 END_TEST
 
-/* The array alone goes through the pipe; what is said goes to standard error. */
+/* The array alone goes to standard output, pipe or file; what is said goes to standard error. */
 START_TEST(through_standard_output) {
+    static const struct {
+        const char *output, *redirection;
+    } cases[] = {
+        {"/dev/stdout", "| cat >"},
+        {"/dev/stdout", ">"},
+        {"/dev/stdout", ">>"},
+        {NULL, ">"}, /* the file by its own name */
+    };
     char command[4096];
     const char *wrapper = getenv("MHA_EXE_WRAPPER");
     float output[N_OUTPUT];
-    begin_case("/dev/stdout");
     forward(NULL, 0, MHA_MASKED_ROWS_ZERO, BATCH, output, NULL);
-    snprintf(command, sizeof command,
-             "%s %s run --weights %s --heads 3 --query %s --key %s --value %s --output /dev/stdout "
-             "2> %s | cat > %s",
-             wrapper != NULL ? wrapper : "", getenv("MHA_TOOL"), in_scratch("w"), in_scratch("q"),
-             in_scratch("k"), in_scratch("v"), in_scratch("said"), in_scratch("y"));
-    ck_assert_int_eq(system(command), 0);
-    expect_file("y", "(2, 5, 12)", output, N_OUTPUT);
-    struct bytes said = read_bytes(in_scratch("said"));
-    ck_assert_ptr_nonnull(strstr((char *)said.data, "isa         "));
-    bytes_free(&said);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *y = in_scratch("y");
+        const char *to = cases[i].output != NULL ? cases[i].output : y;
+        begin_case("--output %s %s y", to, cases[i].redirection);
+        remove(y);
+        snprintf(command, sizeof command,
+                 "%s %s run --weights %s --heads 3 --query %s --key %s --value %s --output %s "
+                 "2> %s %s %s",
+                 wrapper != NULL ? wrapper : "", getenv("MHA_TOOL"), in_scratch("w"),
+                 in_scratch("q"), in_scratch("k"), in_scratch("v"), to, in_scratch("said"),
+                 cases[i].redirection, y);
+        require(system(command) == 0, "%s: failed", case_name());
+        expect_file("y", "(2, 5, 12)", output, N_OUTPUT);
+        struct bytes said = read_bytes(in_scratch("said"));
+        require(strstr((char *)said.data, "isa         ") != NULL, "%s: said %s", case_name(),
+                (char *)said.data);
+        bytes_free(&said);
+    }
 }
 END_TEST
 
@@ -233,6 +259,7 @@ int main(void) {
     tcase_set_timeout(tcase, 600);
     tcase_add_checked_fixture(tcase, run_setup, scratch_teardown);
     tcase_add_test(tcase, plain_options);
+    tcase_add_test(tcase, isa_over_the_variable);
     tcase_add_test(tcase, query_of_another_kind);
     tcase_add_test(tcase, without_a_batch);
     tcase_add_test(tcase, self_attention_and_nothing);

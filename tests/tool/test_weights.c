@@ -111,8 +111,8 @@ START_TEST(misshapen) {
         {"W_k.weight", "[5,6]", 30, "(5, 6) is not 2 key/value heads of width 3"},
         {"W_k.weight", "[12,6]", 72, "(12, 6) is not 2 key/value heads of width 3"},
         {"W_v.weight", "[5,6]", 30, "(5, 6) is not 2 key/value heads of any width"},
-        {"W_v.weight", "[8,6]", 48, "has an input width of 6, not 8"},
-        {"W_o.weight", "[6,7]", 42, "has an input width of 7, not 6"},
+        {"W_v.weight", "[8,6]", 48, "has an input width of 6, not 2 heads of 4"},
+        {"W_o.weight", "[6,7]", 42, "has an input width of 7, not 2 heads of 3"},
         {"W_o.weight", "[5,6]", 30, "has an output width of 5, not 6"},
         {"W_q.bias", "[5]", 5, "tensor 'W_q.bias' has shape (5,), not (6,)"},
         {"W_k.bias", "[6,1]", 6, "tensor 'W_k.bias' has shape (6, 1), not (6,)"},
@@ -130,6 +130,42 @@ START_TEST(misshapen) {
         expect_failure(&tensors, 2, 0, cases[i].message);
     }
     free_layer(&layer);
+}
+END_TEST
+
+/* A type that is not known has no size, and its shape may claim anything: sums of rows and of
+ * heads that are beyond SIZE_MAX. */
+START_TEST(shapes_without_bytes) {
+    enum { PACKED, SEPARATE };
+    static const struct {
+        int layout;
+        size_t rows, bias_rows, heads, kv_heads;
+        const char *message;
+    } cases[] = {
+        {PACKED, SIZE_MAX, 0, 2, SIZE_MAX / 2, "can't be cut into 2 query"}, /* 2 + 2 * kv is 0 */
+        {PACKED, SIZE_MAX, 0, 4, SIZE_MAX / 2, "can't be cut into 4 query"},
+        {PACKED, SIZE_MAX, 0, SIZE_MAX, 1, "can't be cut into"},
+        {PACKED, SIZE_MAX, 0, SIZE_MAX, SIZE_MAX / 2 + 1, "can't be cut into"},
+        {SEPARATE, SIZE_MAX / 3 + 1, 2, 1, 1, "has shape (2,), not"}, /* thrice the rows is 2 */
+    };
+    static const char *const weights[][4] = {
+        [PACKED] = {"in_proj_weight"},
+        [SEPARATE] = {"q_proj_weight", "k_proj_weight", "v_proj_weight"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tensors tensors = {0};
+        char shape[64];
+        begin_case("shapes without bytes, case %zu", i);
+        snprintf(shape, sizeof shape, "[%zu,1]", cases[i].rows);
+        for (size_t n = 0; weights[cases[i].layout][n] != NULL; n++) {
+            add_tensor(&tensors, weights[cases[i].layout][n], "F4", shape, NULL, 0);
+        }
+        snprintf(shape, sizeof shape, "[1,%zu]", cases[i].rows);
+        add_tensor(&tensors, "out_proj.weight", "F4", shape, NULL, 0);
+        snprintf(shape, sizeof shape, "[%zu]", cases[i].bias_rows);
+        add_tensor(&tensors, "in_proj_bias", "F4", shape, NULL, 0);
+        expect_failure(&tensors, cases[i].heads, cases[i].kv_heads, cases[i].message);
+    }
 }
 END_TEST
 
@@ -151,10 +187,57 @@ START_TEST(not_supported) {
     static const struct {
         size_t naming;
         const char *more;
-    } cases[] = {{NAMING_MHA, "bias_k"},
-                 {NAMING_MHA, "bias_v"},
-                 {NAMING_MHA_SEPARATE, "bias_k"},
-                 {NAMING_LLAMA, "self_attn.q_norm.weight"}};
+    } cases[] = {
+        {NAMING_MHA, "bias_k"},
+        {NAMING_MHA, "bias_v"},
+        {NAMING_MHA_SEPARATE, "bias_k"},
+        {NAMING_LLAMA, "self_attn.q_norm.weight"},
+        {NAMING_BERT, "attention.self.distance_embedding.weight"},
+        /* Swin, Swin 2, BEiT; Swin and BEiT of timm */
+        {NAMING_BERT, "attention.self.relative_position_bias_table"},
+        {NAMING_BERT, "attention.self.logit_scale"},
+        {NAMING_VIT, "attention.attention.relative_position_bias.relative_position_bias_table"},
+        {NAMING_TIMM, "attn.relative_position_bias_table"}};
+    const float zeros[6] = {0};
+    struct layer layer = PLAIN_LAYER;
+    fill_layer(&layer);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tensors tensors = {0};
+        char name[96], message[160];
+        begin_case("%s with %s", namings[cases[i].naming].label, cases[i].more);
+        add_layer(&tensors, &layer, &namings[cases[i].naming], "x.", true, NULL);
+        snprintf(name, sizeof name, "x.%s", cases[i].more);
+        add_tensor(&tensors, name, "F32", "[1,1,6]", zeros, 6);
+        snprintf(message, sizeof message, "the layer has '%s', which is not supported", name);
+        expect_failure(&tensors, 2, 0, message);
+    }
+    free_layer(&layer);
+}
+END_TEST
+
+/* Biases under a name that the layer's family does not use, or under two names at once. */
+START_TEST(unused_biases) {
+    static const struct {
+        size_t naming;
+        bool biases; /* those of the family */
+        const char *more;
+    } cases[] = {
+        {NAMING_PLAIN, true, "b_q"},
+        {NAMING_PLAIN, true, "W_Q.bias"},
+        {NAMING_PLAIN, true, "W_o_bias"},
+        {NAMING_PLAIN, false, "in_proj_bias"},
+        {NAMING_BARE, true, "w_v.bias"},
+        {NAMING_OPT, true, "self_attn.in_proj_bias"},
+        {NAMING_OPT, false, "self_attn.o_proj.bias"},
+        {NAMING_LLAMA, false, "self_attn.in_proj_bias"},
+        {NAMING_LLAMA, true, "self_attn.wo.bias"},
+        {NAMING_MHA, true, "q_proj.bias"},
+        {NAMING_MHA_SEPARATE, false, "k_proj.bias"},
+        {NAMING_BERT, true, "attention.q_lin.bias"},
+        {NAMING_GPT2, false, "attn.proj.bias"},
+        {NAMING_TIMM, false, "attn.q_bias"}, /* BEiT */
+        {NAMING_TIMM, false, "attn.v_bias"},
+    };
     const float zeros[6] = {0};
     struct layer layer = PLAIN_LAYER;
     fill_layer(&layer);
@@ -162,10 +245,10 @@ START_TEST(not_supported) {
         struct tensors tensors = {0};
         char name[64], message[128];
         begin_case("%s with %s", namings[cases[i].naming].label, cases[i].more);
-        add_layer(&tensors, &layer, &namings[cases[i].naming], "x.", true, NULL);
+        add_layer(&tensors, &layer, &namings[cases[i].naming], "x.", cases[i].biases, NULL);
         snprintf(name, sizeof name, "x.%s", cases[i].more);
-        add_tensor(&tensors, name, "F32", "[1,1,6]", zeros, 6);
-        snprintf(message, sizeof message, "the layer has '%s', which is not supported", name);
+        add_tensor(&tensors, name, "F32", "[6]", zeros, 6);
+        snprintf(message, sizeof message, "tensor '%s' is named like a bias of the layer", name);
         expect_failure(&tensors, 2, 0, message);
     }
     free_layer(&layer);
@@ -202,8 +285,10 @@ int main(void) {
     tcase_add_test(tcase, nothing_there);
     tcase_add_test(tcase, heads_that_do_not_divide);
     tcase_add_test(tcase, misshapen);
+    tcase_add_test(tcase, shapes_without_bytes);
     tcase_add_test(tcase, conv1d_only);
     tcase_add_test(tcase, not_supported);
+    tcase_add_test(tcase, unused_biases);
     tcase_add_test(tcase, wrong_types);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
