@@ -161,7 +161,8 @@ def rows_of(summary, family, pattern, unit):
 
 def headline(summary):
     results = summary['results']
-    peaks = ', '.join('{} {}'.format(isa, number(peak))
+    alone = results['peak']['']
+    peaks = ', '.join('{} {} ({})'.format(isa, number(peak), number(alone[isa]['GFLOP/s']))
                       for isa, peak in summary['fma_peak'].items())
     reads = results['bandwidth']
     disturbed = sum(f['quiet_results'] == 0 for shapes in results.values()
@@ -169,7 +170,7 @@ def headline(summary):
     return [
         '{cpu}, one core, {compiler}, libmha {libmha} ({commit}), {date}, passes: {passes}'
         .format(**summary),
-        'FMA peak in GFLOP/s: ' + peaks,
+        'FMA peak beside the benchmarks (alone) in GFLOP/s: ' + peaks,
         'Read bandwidth in GB/s: ' + ', '.join(
             '{} {}'.format({'read': '256 MB', 'read_64mb': '64 MB', 'read_1mb': '1 MB'}[where],
                            number(by_isa['best']['GB/s'])) for where, by_isa in reads.items()),
