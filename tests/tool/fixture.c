@@ -9,7 +9,6 @@
 #include <math.h>
 #include <spawn.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -104,6 +103,30 @@ void put_number(struct bytes *bytes, uint64_t number, size_t size, bool big_endi
     }
 }
 
+void put_zeros(struct bytes *bytes, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        put(bytes, "", 1);
+    }
+}
+
+void put_floats(struct bytes *bytes, const float *data, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &data[i], sizeof bits);
+        put_number(bytes, bits, 4, false);
+    }
+}
+
+void garble(struct generator *generator, unsigned char *data, size_t size, const char *likely,
+            size_t likely_of_4) {
+    for (size_t n = 1 + next_below(generator, 3); n > 0; n--) {
+        size_t at = next_below(generator, size);
+        data[at] = next_below(generator, 4) < likely_of_4
+                       ? (unsigned char)likely[next_below(generator, strlen(likely))]
+                       : (unsigned char)next_bits(generator);
+    }
+}
+
 void bytes_free(struct bytes *bytes) {
     free(bytes->data);
     *bytes = (struct bytes){0};
@@ -117,6 +140,13 @@ const char *write_bytes(const char *name, const struct bytes *bytes, size_t size
     require(fwrite(bytes->data, 1, size, file) == size, "cannot write %s", path);
     require(fclose(file) == 0, "cannot write %s", path);
     return path;
+}
+
+FILE *open_bytes(const struct bytes *bytes, size_t size) {
+    /* glibc's fmemopen refuses size 0. */
+    FILE *stream = size > 0 ? fmemopen(bytes->data, size, "rb") : fopen("/dev/null", "rb");
+    require(stream != NULL, "no stream");
+    return stream;
 }
 
 struct bytes read_bytes(const char *path) {
@@ -161,11 +191,7 @@ void put_npy_floats(struct bytes *bytes, const char *shape, const float *data, s
     char dict[256];
     snprintf(dict, sizeof dict, "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape);
     put_npy_header(bytes, 1, dict);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &data[i], sizeof bits);
-        put_number(bytes, bits, 4, false);
-    }
+    put_floats(bytes, data, count);
 }
 
 const char *write_npy_floats(const char *name, const char *shape, const float *data, size_t count) {

@@ -7,6 +7,8 @@
 #ifndef MHA_TEST_TOOL_FIXTURE_H
 #define MHA_TEST_TOOL_FIXTURE_H
 
+#include <stdio.h>
+
 #include "support.h"
 
 /* ---- The temporary folder -------------------------------------------------- */
@@ -37,10 +39,20 @@ void put(struct bytes *bytes, const void *data, size_t size);
 void put_text(struct bytes *bytes, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The low `size` bytes of a number, in either order. */
 void put_number(struct bytes *bytes, uint64_t number, size_t size, bool big_endian);
+void put_zeros(struct bytes *bytes, size_t size);
+/* As little-endian float32. */
+void put_floats(struct bytes *bytes, const float *data, size_t count);
 void bytes_free(struct bytes *bytes);
+
+/* Changes one to three bytes: `likely_of_4` times in 4 to one of `likely`, else to any byte. */
+void garble(struct generator *generator, unsigned char *data, size_t size, const char *likely,
+            size_t likely_of_4);
 
 /* Writes the first `size` bytes of a file in the temporary folder; its path. */
 const char *write_bytes(const char *name, const struct bytes *bytes, size_t size);
+
+/* A stream of the first `size` bytes, to be read and closed. */
+FILE *open_bytes(const struct bytes *bytes, size_t size);
 
 /* A whole file; data is NULL if it isn't there. The caller frees. */
 struct bytes read_bytes(const char *path);
