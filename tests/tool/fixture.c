@@ -255,6 +255,16 @@ void put_safetensors(struct bytes *bytes, const char *json, size_t json_size, co
     put(bytes, data, data_size);
 }
 
+const char *write_safetensors(const char *name, const char *json, size_t zeros) {
+    struct bytes bytes = {0};
+    put_number(&bytes, strlen(json), 8, false);
+    put(&bytes, json, strlen(json));
+    put_zeros(&bytes, zeros);
+    const char *path = write_bytes(name, &bytes, bytes.size);
+    bytes_free(&bytes);
+    return path;
+}
+
 const char *write_tensors(const char *name, struct tensors *tensors) {
     struct bytes bytes = {0};
     put_safetensors(&bytes, (const char *)tensors->json.data, tensors->json.size,

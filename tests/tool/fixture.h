@@ -85,6 +85,13 @@ void add_tensor(struct tensors *tensors, const char *name, const char *dtype, co
 void put_safetensors(struct bytes *bytes, const char *json, size_t json_size, const void *data,
                      size_t data_size);
 
+/* A file of this header, whole, and so many zeros. */
+const char *write_safetensors(const char *name, const char *json, size_t zeros);
+
+/* One float's entry in a header, without its name. */
+#define F32_AT(begin, end)                                                                         \
+    "{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" #begin "," #end "]}"
+
 /* Writes and frees. */
 const char *write_tensors(const char *name, struct tensors *tensors);
 
