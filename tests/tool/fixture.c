@@ -187,10 +187,15 @@ void put_npy_header(struct bytes *bytes, int version, const char *dict) {
     put_text(bytes, "%-*s\n", (int)length - 1, dict);
 }
 
-void put_npy_floats(struct bytes *bytes, const char *shape, const float *data, size_t count) {
+void put_npy_type(struct bytes *bytes, const char *type, const char *shape) {
     char dict[256];
-    snprintf(dict, sizeof dict, "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape);
+    snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", type,
+             shape);
     put_npy_header(bytes, 1, dict);
+}
+
+void put_npy_floats(struct bytes *bytes, const char *shape, const float *data, size_t count) {
+    put_npy_type(bytes, "<f4", shape);
     put_floats(bytes, data, count);
 }
 

@@ -64,6 +64,9 @@ bool files_equal(const char *path, const struct bytes *bytes);
 /* Magic, version, length and header text, padded as the format says. */
 void put_npy_header(struct bytes *bytes, int version, const char *dict);
 
+/* The header of version 1.0 for C order; type as in "<f4", shape as in "(2, 3)". */
+void put_npy_type(struct bytes *bytes, const char *type, const char *shape);
+
 /* A version 1.0 file of little-endian float32 in C order; shape as in "(2, 3)". */
 void put_npy_floats(struct bytes *bytes, const char *shape, const float *data, size_t count);
 

@@ -47,10 +47,7 @@ static void make_mask(const char *name, size_t shape, const char *type, struct g
         count *= mask_shapes[shape].dim[i];
     }
     struct bytes bytes = {0};
-    char dict[200];
-    snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", type,
-             mask_shapes[shape].text);
-    put_npy_header(&bytes, 1, dict);
+    put_npy_type(&bytes, type, mask_shapes[shape].text);
     float values[N_ATTENTION];
     for (size_t i = 0; i < count; i++) {
         bool masked = next_below(g, 4) == 0;
