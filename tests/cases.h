@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tables that test_forward, test_attention and test_invariance walk. Adding a case is
- * adding a row.
+ * The tables that test_forward, test_attention, test_invariance and test_spelling walk. Adding
+ * a case is adding a row.
  */
 #ifndef MHA_TEST_CASES_H
 #define MHA_TEST_CASES_H

@@ -304,6 +304,13 @@ float *gather_output(const struct attention_problem *p) {
     return dense;
 }
 
+float *copy_floats(const float *data, size_t count) {
+    float *copy = malloc((count + 1) * sizeof *copy);
+    ck_assert_ptr_nonnull(copy);
+    memcpy(copy, data, count * sizeof *copy);
+    return copy;
+}
+
 /* ---- Calls ----------------------------------------------------------------- */
 
 bool untouched(const void *data, size_t bytes) {

@@ -79,6 +79,9 @@ void make_attention(struct generator *generator, const struct shape_case *shape,
  * them has changed. */
 float *gather_output(const struct attention_problem *problem);
 
+/* To memory to free(). */
+float *copy_floats(const float *data, size_t count);
+
 /* Whether all bytes are as guarded_alloc() leaves them. */
 bool untouched(const void *data, size_t bytes);
 

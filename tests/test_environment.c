@@ -140,11 +140,8 @@ START_TEST(layers) {
     make_problem(&p);
     struct result expected = compute(&p);
     ck_assert_succeeds(expected.status);
-    float *output = malloc(p.outputs * sizeof *output);
-    float *attention = malloc(p.attentions * sizeof *attention);
-    ck_assert(output && attention);
-    memcpy(output, p.args.output, p.outputs * sizeof *output);
-    memcpy(attention, p.args.attention, p.attentions * sizeof *attention);
+    float *output = copy_floats(p.args.output, p.outputs);
+    float *attention = copy_floats(p.args.attention, p.attentions);
     size_t subnormal = 0;
     for (size_t i = 0; i < p.outputs; i++) {
         subnormal += fpclassify(output[i]) == FP_SUBNORMAL;
@@ -216,9 +213,7 @@ START_TEST(rounding_and_failures) {
     struct forward_problem p;
     make_problem(&p);
     ck_assert_succeeds(compute(&p).status);
-    float *output = malloc(p.outputs * sizeof *output);
-    ck_assert_ptr_nonnull(output);
-    memcpy(output, p.args.output, p.outputs * sizeof *output);
+    float *output = copy_floats(p.args.output, p.outputs);
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         ck_assert_int_eq(fesetround(modes[i]), 0);
         struct forward_problem wrong = p;
