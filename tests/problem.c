@@ -280,6 +280,21 @@ void make_attention(struct generator *g, const struct shape_case *s, const struc
     a->output_strides = layouts[3] == '.' ? fill_in : o;
 }
 
+mha_attention_args one_head(size_t q_len, size_t kv_len, size_t head_dim, const float *query,
+                            const float *key, const float *value, float *output) {
+    return (mha_attention_args){
+        .batch = 1,
+        .n_heads = 1,
+        .q_len = q_len,
+        .kv_len = kv_len,
+        .head_dim = head_dim,
+        .query = query,
+        .key = key,
+        .value = value,
+        .output = output,
+    };
+}
+
 float *gather_output(const struct attention_problem *p) {
     const mha_attention_args *a = &p->args;
     size_t dim = a->v_head_dim ? a->v_head_dim : a->head_dim;

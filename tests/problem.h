@@ -75,6 +75,10 @@ void make_attention(struct generator *generator, const struct shape_case *shape,
                     const struct mask_case *mask, struct place place,
                     struct attention_problem *problem);
 
+/* One sequence, one head, all arrays dense; the rest is left 0. */
+mha_attention_args one_head(size_t q_len, size_t kv_len, size_t head_dim, const float *query,
+                            const float *key, const float *value, float *output);
+
 /* The elements of the output, dense, to memory to free(); fails the test if a gap between
  * them has changed. */
 float *gather_output(const struct attention_problem *problem);

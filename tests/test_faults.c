@@ -19,28 +19,16 @@ enum { MOST = 16 };
 static const float zeros[MOST * MOST];
 static float unit[MOST * MOST];
 
-static void attend_evenly(size_t q_len, size_t kv_len, const mha_mask *mask, bool uniform,
-                          float *weights) {
+static void attend_evenly(size_t q_len, size_t kv_len, const mha_mask *mask, float *weights) {
     for (size_t i = 0; i < kv_len; i++) {
         for (size_t j = 0; j < kv_len; j++) {
             unit[i * kv_len + j] = i == j ? 1.0f : 0.0f;
         }
     }
     mha_context *context = new_context();
-    mha_attention_args args = {
-        .batch = 1,
-        .n_heads = 1,
-        .q_len = q_len,
-        .kv_len = kv_len,
-        .head_dim = 1,
-        .v_head_dim = kv_len,
-        .masked_rows = uniform ? MHA_MASKED_ROWS_UNIFORM : MHA_MASKED_ROWS_ZERO,
-        .query = zeros,
-        .key = zeros,
-        .value = unit,
-        .mask = mask,
-        .output = weights,
-    };
+    mha_attention_args args = one_head(q_len, kv_len, 1, zeros, zeros, unit, weights);
+    args.v_head_dim = kv_len;
+    args.mask = mask;
     ck_assert_succeeds(mha_attention(context, &args));
     mha_context_destroy(&context);
 }
@@ -59,7 +47,7 @@ static void check_evenly(const char *name, const mha_mask *mask, size_t kv_len, 
             expected[i * kv_len + j] = rows[i][j] == '1' ? 1.0f / n : 0.0f;
         }
     }
-    attend_evenly(q_len, kv_len, mask, false, actual);
+    attend_evenly(q_len, kv_len, mask, actual);
     ck_assert_same("weights", expected, kv_len, actual, kv_len, q_len, kv_len);
 }
 
@@ -126,16 +114,8 @@ START_TEST(fillers_do_not_mask) {
     begin_case("a filler of -1e4");
     mha_mask mask = {.bias = bias};
     mha_context *context = new_context();
-    mha_attention_args args = {.batch = 1,
-                               .n_heads = 1,
-                               .q_len = 1,
-                               .kv_len = 2,
-                               .head_dim = 1,
-                               .query = &query,
-                               .key = key,
-                               .value = value,
-                               .mask = &mask,
-                               .output = &output};
+    mha_attention_args args = one_head(1, 2, 1, &query, key, value, &output);
+    args.mask = &mask;
     ck_assert_succeeds(mha_attention(context, &args));
     ck_assert(output == 1.0f);
     /* A row of nothing but the lowest float is a row of equals, not a masked one. */

@@ -319,15 +319,7 @@ static size_t attention_bytes(size_t q_len, size_t kv_len) {
     float *output = calloc(q_len * DIM, sizeof *output);
     ck_assert(query && key && output);
     context = new_context();
-    mha_attention_args args = {.batch = 1,
-                               .n_heads = 1,
-                               .q_len = q_len,
-                               .kv_len = kv_len,
-                               .head_dim = DIM,
-                               .query = query,
-                               .key = key,
-                               .value = key,
-                               .output = output};
+    mha_attention_args args = one_head(q_len, kv_len, DIM, query, key, key, output);
     reset_watch(0);
     ck_assert_succeeds(WATCHED(mha_attention(context, &args)));
     size_t bytes = watch.bytes;

@@ -180,16 +180,8 @@ START_TEST(scores_of_minus_infinity_are_no_mask) {
     float output, attention[3];
     begin_case("-inf scores");
     mha_context *context = new_context();
-    mha_attention_args args = {.batch = 1,
-                               .n_heads = 1,
-                               .q_len = 1,
-                               .kv_len = 3,
-                               .head_dim = 1,
-                               .query = &query,
-                               .key = key,
-                               .value = value,
-                               .output = &output,
-                               .attention = attention};
+    mha_attention_args args = one_head(1, 3, 1, &query, key, value, &output);
+    args.attention = attention;
     ck_assert_succeeds(mha_attention(context, &args));
     ck_assert(output == 3.0f && attention[0] == 0.0f && attention[2] == 1.0f);
     args.kv_len = 2;
@@ -227,21 +219,11 @@ START_TEST(alibi_overflow_masks) {
                 mask.bias = bias[0];
                 mask.bias_query_stride = KEYS;
             }
-            ck_assert_succeeds(mha_attention(
-                context, &(mha_attention_args){
-                             .batch = 1,
-                             .n_heads = 1,
-                             .q_len = QUERIES,
-                             .kv_len = KEYS,
-                             .head_dim = 1,
-                             .query = query,
-                             .key = key,
-                             .value = value,
-                             .output = output[k],
-                             .attention = attention[k][0],
-                             .mask = &mask,
-                             .masked_rows = _i ? MHA_MASKED_ROWS_UNIFORM : MHA_MASKED_ROWS_ZERO,
-                         }));
+            mha_attention_args args = one_head(QUERIES, KEYS, 1, query, key, value, output[k]);
+            args.attention = attention[k][0];
+            args.mask = &mask;
+            args.masked_rows = _i ? MHA_MASKED_ROWS_UNIFORM : MHA_MASKED_ROWS_ZERO;
+            ck_assert_succeeds(mha_attention(context, &args));
         }
         ck_assert_same("output", output[1], 1, output[0], 1, QUERIES, 1);
         ck_assert_same("attention", attention[1][0], KEYS, attention[0][0], KEYS, QUERIES, KEYS);

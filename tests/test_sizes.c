@@ -127,16 +127,8 @@ START_TEST(no_subnormal_weights) {
         begin_case("a score %d below the other", distance);
         float query = 1.0f, key[] = {0.0f, (float)-distance}, value[] = {1.0f, 0x1p126f};
         float output, attention[2];
-        mha_attention_args args = {.batch = 1,
-                                   .n_heads = 1,
-                                   .q_len = 1,
-                                   .kv_len = 2,
-                                   .head_dim = 1,
-                                   .query = &query,
-                                   .key = key,
-                                   .value = value,
-                                   .output = &output,
-                                   .attention = attention};
+        mha_attention_args args = one_head(1, 2, 1, &query, key, value, &output);
+        args.attention = attention;
         ck_assert_succeeds(mha_attention(context, &args));
         ck_assert(fpclassify(attention[1]) == (distance < 87 ? FP_NORMAL : FP_ZERO));
         ck_assert(attention[0] == 1.0f);
