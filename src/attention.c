@@ -53,12 +53,16 @@ static void rows_range(const struct mha_attend *a, const struct rows *rows, size
 static void describe_rows(const struct mha_attend *a, const struct rows *rows, size_t first,
                           size_t keys, struct mha_softmax_row *mask) {
     const struct mha_mask_view *view = &a->mask;
+    bool same_range = !view->causal && view->window == 0;
+    size_t begin = 0, end = 0;
     for (size_t i = 0; i < rows->count; i++) {
         const struct rows row = {.first = rows->first + i, .count = 1, .uniform = rows->uniform};
-        size_t query = row.first, begin, end;
-        rows_range(a, &row, first, first + keys, &begin, &end);
-        begin = mha_min(begin - first, keys);
-        end = end > first ? end - first : 0;
+        size_t query = row.first;
+        if (i == 0 || !same_range) {
+            rows_range(a, &row, first, first + keys, &begin, &end);
+            begin = mha_min(begin - first, keys);
+            end = end > first ? end - first : 0;
+        }
         mask[i] = (struct mha_softmax_row){.begin = begin, .end = end > begin ? end : begin};
         if (rows->uniform) {
             continue;
