@@ -114,14 +114,20 @@ static double fma_flop(const struct bench_isa *isa, size_t rounds) {
     return (double)rounds * isa->loops->flop;
 }
 
-/* The first rounds don't count: with the loop and the system call behind bench_now() out of the
- * caches they would take 1 to 2 of the 40 us, and make the peak seem lower than it is. */
+/* The best of three, for a moment taken from us must not make the peak seem low. The first rounds
+ * don't count: with the loop and the system call behind bench_now() out of the caches they would
+ * take 1 to 2 of the 40 us. */
 double bench_fma_rate(const struct bench_isa *isa) {
+    double best_rate = 0;
     bench_now();
     fma_flop(isa, 500);
-    double start = bench_now();
-    double flop = fma_flop(isa, 5000);
-    return flop / (bench_now() - start);
+    for (int i = 0; i < 3; i++) {
+        double start = bench_now();
+        double flop = fma_flop(isa, 5000);
+        double rate = flop / (bench_now() - start);
+        best_rate = rate > best_rate ? rate : best_rate;
+    }
+    return best_rate;
 }
 
 /* The same number for every ISA, whatever the width of its registers. */

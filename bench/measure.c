@@ -169,9 +169,10 @@ static void add_slice(const struct benchmark *b, struct gauge *before, struct sl
         bench_pause(run);
     }
     struct gauge after = look(b);
-    /* Of two looks the better: a disturbed one must not flatter the operation. */
-    double fma_rate = larger(before->fma_rate, after.fma_rate);
-    double clock_rate = larger(before->clock_rate, after.clock_rate);
+    /* The clock may have changed in between: the mean. Of two looks at memory the better, for
+     * neighbours disturb it unseen, and must not flatter the operation. */
+    double fma_rate = (before->fma_rate + after.fma_rate) / 2;
+    double clock_rate = (before->clock_rate + after.clock_rate) / 2;
     double yardstick = larger(before->yardstick_rate, after.yardstick_rate);
     double of_fma = flop / taken / fma_rate;
     const double figures[FIGURES] = {
