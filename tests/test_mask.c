@@ -5,7 +5,7 @@
  * can be. Knows nothing of scores.
  */
 #include "mask.h"
-#include "support.h"
+#include "problem.h"
 
 /* |p - j|, for any two positions. */
 static uint64_t distance(int64_t p, int64_t j) {
@@ -85,20 +85,11 @@ START_TEST(window_as_far_as_the_query) {
     const float ones[4] = {1.0f, 1.0f, 1.0f, 1.0f};
     float output, attention[4];
     const mha_mask mask = {.window = (size_t)(INT64_MAX / 4), .query_offset = INT64_MAX / 4};
-    mha_context *context;
-    ck_assert_int_eq(mha_context_create(NULL, &context), MHA_OK);
-    ck_assert_int_eq(mha_attention(context, &(mha_attention_args){.batch = 1,
-                                                                  .n_heads = 1,
-                                                                  .q_len = 1,
-                                                                  .kv_len = 4,
-                                                                  .head_dim = 1,
-                                                                  .query = ones,
-                                                                  .key = ones,
-                                                                  .value = ones,
-                                                                  .output = &output,
-                                                                  .attention = attention,
-                                                                  .mask = &mask}),
-                     MHA_OK);
+    mha_context *context = new_context();
+    mha_attention_args args = one_head(1, 4, 1, ones, ones, ones, &output);
+    args.attention = attention;
+    args.mask = &mask;
+    ck_assert_succeeds(mha_attention(context, &args));
     mha_context_destroy(&context);
     bool near = sizeof(size_t) > 4; /* else all keys are too far */
     ck_assert(attention[0] == 0.0f && (attention[1] != 0.0f) == near && (output != 0.0f) == near);
