@@ -121,7 +121,10 @@ static bool prepare(struct run *run) {
             return false;
         }
     }
-    return true;
+    /* What is written there can't be taken back as other files can. */
+    return !run->files[OUTPUT].is_stdout || !run->files[ATTENTION].is_stdout ||
+           failure("%s: standard output is asked to hold two outputs",
+                   run->results[ATTENTION].path);
 }
 
 static bool compute(struct run *run) {

@@ -239,6 +239,33 @@ START_TEST(through_standard_output) {
 }
 END_TEST
 
+/* Two arrays do not go to standard output, by whatever names: nothing is written. */
+START_TEST(twice_through_standard_output) {
+    static const char *const redirections[] = {"| cat >", ">", ">>"};
+    char command[4096];
+    const char *wrapper = getenv("MHA_EXE_WRAPPER");
+    for (size_t i = 0; i < sizeof redirections / sizeof redirections[0]; i++) {
+        const char *y = in_scratch("y");
+        begin_case("two outputs %s y", redirections[i]);
+        remove(y);
+        snprintf(command, sizeof command,
+                 "%s %s run --weights %s --heads 3 --query %s --key %s --value %s "
+                 "--output /dev/stdout --attention %s 2> %s %s %s",
+                 wrapper != NULL ? wrapper : "", getenv("MHA_TOOL"), in_scratch("w"),
+                 in_scratch("q"), in_scratch("k"), in_scratch("v"), i == 0 ? "/dev/stdout" : y,
+                 in_scratch("said"), redirections[i], y);
+        int status = system(command);
+        struct bytes written = read_bytes(y), said = read_bytes(in_scratch("said"));
+        require(i == 0 || status != 0, "%s: taken", case_name()); /* a pipe's status is cat's */
+        require(written.size == 0, "%s: %zu bytes were written", case_name(), written.size);
+        require(strstr((char *)said.data, "asked to hold two outputs\n") != NULL, "%s: said %s",
+                case_name(), (char *)said.data);
+        bytes_free(&written);
+        bytes_free(&said);
+    }
+}
+END_TEST
+
 /* The output may replace the query: all is read before anything is written. */
 START_TEST(over_its_own_input) {
     float output[N_OUTPUT];
@@ -266,6 +293,7 @@ int main(void) {
     tcase_add_test(tcase, summary);
     tcase_add_test(tcase, expectations);
     tcase_add_test(tcase, through_standard_output);
+    tcase_add_test(tcase, twice_through_standard_output);
     tcase_add_test(tcase, over_its_own_input);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
