@@ -74,7 +74,7 @@ const struct bench_isa *bench_best_isa(void);
  * alone, that would count what others do on our core. */
 double bench_now(void);
 
-/* FLOP per second of one core at FMAs, measured now, in about 0.1 ms. */
+/* FLOP per second of one core at FMAs, measured now, in 0.1 to 0.3 ms. */
 double bench_fma_rate(const struct bench_isa *isa);
 /* Cycles per second of the core's clock, measured now, in about 0.06 ms. */
 double bench_clock_rate(void);

@@ -134,7 +134,7 @@ static double quiet_ipc(void) {
 }
 
 /* The FMA rate first, at the clock that the slice has left: a core may lower it for vector
- * instructions, and takes it back within microseconds. */
+ * instructions, and raises it soon for what comes after. */
 static struct gauge look(const struct benchmark *b) {
     const struct bench_family *family = b->subject->family;
     struct gauge gauge = {.fma_rate = bench_fma_rate(b->isa)};

@@ -43,8 +43,9 @@ void fill_floats(struct generator *generator, float *data, size_t count);
 uint64_t fnv1a(uint64_t hash, const void *data, size_t bytes);
 
 /* Thinning, for runs under emulators and valgrind: whether to leave out the case just begun. The
- * program's first never is; the rest is a sample by the hashes of their names, one in 1024th of
- * $MHA_TEST_STRIDE, which is for proofs over every float. run_suite() says so in its output. */
+ * first of a test (of the program, where Check doesn't fork) never is; the rest is a sample by the
+ * hashes of their names, one in 1024th of $MHA_TEST_STRIDE, which is for proofs over every float.
+ * run_suite() says so in its output. */
 bool skip_case(void);
 
 /* The number in an environment variable, or a default; fails loudly on anything else. */

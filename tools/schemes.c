@@ -2,7 +2,7 @@
  *
  * The naming schemes. A scheme names tensors relative to a prefix
  * ("encoder.layer.0.attention."), which the search finds: to support another family of
- * checkpoints, add a row; another spelling of biases is a line in one.
+ * checkpoints, add a row, and raise N_SCHEMES; another spelling of biases is a line in one.
  */
 #include "schemes.h"
 

@@ -7,7 +7,7 @@
 
 #include "avx512.h"
 
-/* Vectors in flight: enough to cover the latency of exp's chain of 14 operations. */
+/* Vectors in flight: enough to cover the latency of exp's chain of a dozen operations. */
 enum { UNROLL = 4 };
 
 /* Scale and mask of scores j .. j + 15, of which only those in lanes are looked at; the
