@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a bench consists of. A family is an operation; a shape of it is measured on every ISA
- * that this machine supports, with the same data. To add a bench: a file with a family, and
- * its line in main.c.
+ * The parts of a benchmark. A family is an operation; a shape of it is measured on every ISA that
+ * this machine supports, with the same data. To add a bench: a file with a family, and its line
+ * in main.c.
  */
 #ifndef MHA_BENCH_H
 #define MHA_BENCH_H
@@ -31,7 +31,7 @@ struct bench_isa {
     mha_context *context;
 };
 
-enum { BENCH_MAX_SIZES = 4 };
+enum { BENCH_MAX_SIZES = 6 };
 
 struct bench_shape {
     const char *name; /* as in the benchmark's name; NULL: the family has one shape */
@@ -51,15 +51,16 @@ struct bench_family {
     void (*run)(const struct bench_isa *isa, void *data);
     /* What of_peak compares with instead of the FMA peak: an operation on the same data. */
     void (*yardstick)(const struct bench_isa *isa, void *data);
-    /* Work of an operation. NULL: such a figure would mean nothing. */
+    /* Work of an operation. NULL: the figure has no meaning. */
     double (*flop)(const size_t *size);
     double (*bytes)(const size_t *size);
     double (*elements)(const size_t *size); /* for cycles per element */
 };
 
-/* The families. Where one row is bound by memory it has a family of its own. */
+/* The families. If one row is bound by memory, it has a separate family. */
 extern const struct bench_family bench_peak, bench_bandwidth, bench_exp, bench_gemm, bench_gemm_row,
-    bench_softmax, bench_transpose, bench_attention, bench_forward, bench_forward_row, bench_create;
+    bench_softmax, bench_pack, bench_attention, bench_attention_row, bench_forward,
+    bench_forward_row, bench_create;
 
 /* ---- machine.c: what the machine can do ---------------------------------- */
 
@@ -67,18 +68,18 @@ extern const struct bench_family bench_peak, bench_bandwidth, bench_exp, bench_g
 void bench_find_isas(void);
 /* The supported ISAs, scalar first, then in the order of mha_isa. */
 size_t bench_isas(const struct bench_isa **isas);
-/* The one that the library would choose. */
+/* The ISA that the library chooses by default. */
 const struct bench_isa *bench_best_isa(void);
 
-/* Seconds for which this thread has run. Not the wall clock's: on a machine that isn't ours
- * alone, that would count what others do on our core. */
+/* CPU time of this thread in seconds. On a shared machine wall-clock time would include other
+ * programs on the same core. */
 double bench_now(void);
 
 /* FLOP per second of one core at FMAs, measured now, in 0.1 to 0.3 ms. */
 double bench_fma_rate(const struct bench_isa *isa);
 /* Cycles per second of the core's clock, measured now, in about 0.06 ms. */
 double bench_clock_rate(void);
-/* Integer operations per second, as many at once as the core can take, in about 0.01 ms. */
+/* Integer operations per second, as many at once as the core can execute, in about 0.01 ms. */
 double bench_integer_rate(void);
 
 /* ---- measure.c: the one way of measuring --------------------------------- */
@@ -90,7 +91,7 @@ void bench_add(const struct bench_family *family);
 
 /* n floats in -1 .. 1, always the same, 64-byte aligned; for free(). */
 float *bench_floats(size_t n);
-/* Memory for free(); the program ends where there is none. */
+/* Memory for free(); ends the program if there is none. */
 void *bench_allocate(size_t size);
 /* Ends the program with the library's message unless the status is MHA_OK. */
 void bench_check(mha_status status);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Google Benchmark behind the C interface of bench_shim.h. No measuring is decided here.
+ * Google Benchmark behind the C interface of bench_shim.h. It decides nothing about measuring.
  */
 #include "bench_shim.h"
 

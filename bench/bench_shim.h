@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the benches, which are C, need of Google Benchmark, which is C++. It knows nothing of
- * attention; bench_shim.cc is the only C++ in the tree.
+ * The part of Google Benchmark, which is C++, that the benchmarks use, which are C. Knows nothing
+ * of attention; bench_shim.cc is the only C++ in the tree.
  */
 #ifndef MHA_BENCH_SHIM_H
 #define MHA_BENCH_SHIM_H
@@ -13,18 +13,18 @@
 extern "C" {
 #endif
 
-/* One run of one benchmark; Google Benchmark has a few for each, to find out how often to
- * repeat it. */
+/* One run of one benchmark; Google Benchmark makes several of each, to find the number of
+ * repetitions. */
 struct bench_run;
 
 typedef void bench_body(struct bench_run *run, void *subject);
 
-/* The name is copied; the subject is handed to the body at each run. */
+/* The name is copied; the subject is passed to the body in each run. */
 void bench_register(const char *name, bench_body *body, void *subject);
 
 /* For the body: while it returns true, do that many operations. */
 bool bench_next(struct bench_run *run, size_t operations);
-/* Between these two, within an iteration, Google Benchmark's clock stands still. */
+/* Between these two, within an iteration, Google Benchmark's clock is stopped. */
 void bench_pause(struct bench_run *run);
 void bench_resume(struct bench_run *run);
 void bench_counter(struct bench_run *run, const char *name, double value);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Data for the benches, and an end for those that can't go on.
+ * Data for the benchmarks, and their exit on an error.
  */
 #include <stdint.h>
 #include <stdio.h>

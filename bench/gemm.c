@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * gemm/<isa>/<M>x<N>x<K>: a linear layer of N outputs and K inputs, packed, on M rows, through
- * mha_linear_matrix as a forward calls it. The operands stay where repeated use leaves them:
+ * mha_project as a forward calls it. The operands stay where repeated use leaves them:
  * in the caches that they fit.
  */
-#include "gemm.h"
-
 #include <stdlib.h>
 
 #include "bench.h"
+#include "project.h"
 
 struct gemm {
     size_t rows;
@@ -26,7 +25,7 @@ static void *create_gemm(const size_t *size) {
                    .depth = depth,
                    .panels = bench_floats(mha_panels_size(width, depth))},
         .x = bench_floats(rows * depth),
-        .scratch = bench_floats(MHA_MAX_BLOCK_ROWS * depth),
+        .scratch = bench_floats(MHA_MAX_TILE_ROWS * depth),
         .out = bench_floats(rows * width),
     };
     return gemm;
@@ -44,11 +43,23 @@ static void destroy_gemm(void *data) {
 static void run_gemm(const struct bench_isa *isa, void *data) {
     struct gemm *gemm = data;
     size_t width = gemm->linear.width, depth = gemm->linear.depth;
-    mha_linear_matrix(isa->kernels, &gemm->linear, gemm->rows, gemm->x, depth, gemm->scratch,
-                      gemm->out, width, width);
+    const struct mha_project_scratch scratch = {.rows = gemm->scratch};
+    mha_project(&(struct mha_projection){
+        .kernels = isa->kernels,
+        .scratch = &scratch,
+        .linear = &gemm->linear,
+        .batch = 1,
+        .rows = gemm->rows,
+        .input = gemm->x,
+        .input_row_stride = depth,
+        .inputs = true,
+        .output = gemm->out,
+        .output_group_stride = width,
+        .output_row_stride = width,
+    });
 }
 
-/* Reads the same weights, and does nothing with them. */
+/* Only reads the same weights. */
 static void read_weights(const struct bench_isa *isa, void *data) {
     (void)isa;
     const struct mha_linear *linear = &((struct gemm *)data)->linear;

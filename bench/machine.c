@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the machine can do, measured: the yardsticks of the other benches, and benchmarks of
- * their own. It knows nothing of attention.
+ * Measures what the machine can do: the yardsticks of the other benchmarks, which are benchmarks
+ * as well. Knows nothing of attention.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -30,13 +30,13 @@ static const struct bench_loops *find_loops(const struct mha_kernels *kernels) {
     abort(); /* isa_rows.h and the dispatcher come from the same list */
 }
 
-static struct bench_isa isas[MHA_ISA_COUNT];
+static struct bench_isa isas[MHA_ISA_NEON + 1];
 static size_t n_isas;
 static const struct bench_isa *best;
 
 void bench_find_isas(void) {
-    unsigned features = mha_cpu_features(); /* once: virtual machines take long over it */
-    for (int i = MHA_ISA_AUTO + 1; i < MHA_ISA_COUNT; i++) {
+    unsigned features = mha_cpu_features(); /* once: it is slow on virtual machines */
+    for (int i = MHA_ISA_AUTO + 1; mha_isa_name((mha_isa)i); i++) {
         const struct mha_kernels *kernels = mha_dispatch((mha_isa)i, features);
         if (kernels) {
             struct bench_isa *found = &isas[n_isas++];
@@ -85,8 +85,8 @@ double bench_clock_rate(void) {
     return (double)ROUNDS * CHAIN / (bench_now() - start);
 }
 
-/* Six chains of them are as many as any core we know of can take at once, and more than it can
- * while another thread is on it. */
+/* Six chains of them fill any core we know of, and are more than it can execute while another
+ * thread runs on it. */
 double bench_integer_rate(void) {
     enum { ROUNDS = 1000, TURNS = 20, CHAINS = 6 };
     uint32_t x0 = 1, x1 = 2, x2 = 3, x3 = 4, x4 = 5, x5 = 6, y = 7;
@@ -114,9 +114,9 @@ static double fma_flop(const struct bench_isa *isa, size_t rounds) {
     return (double)rounds * isa->loops->flop;
 }
 
-/* The best of three, for a moment taken from us must not make the peak seem low. The first rounds
- * don't count: with the loop and the system call behind bench_now() out of the caches they would
- * take 1 to 2 of the 40 us that one takes with AVX2. */
+/* The best of three, so that an interruption does not lower the peak. The first rounds don't
+ * count: while the loop and the system call of bench_now() are not in the caches, they would add
+ * 1 to 2 us to the 40 us of a measurement with AVX2. */
 double bench_fma_rate(const struct bench_isa *isa) {
     double best_rate = 0;
     bench_now();
@@ -185,7 +185,7 @@ static double read_bytes(const size_t *size) {
 
 #define MIB ((size_t)1 << 20)
 static const struct bench_shape bandwidth_shapes[] = {
-    {"read", {256 * MIB}},     /* beyond any cache that one core may hope to fill */
+    {"read", {256 * MIB}},     /* larger than the caches of one core */
     {"read_64mb", {64 * MIB}}, /* weights of 4096 x 4096 */
     {"read_1mb", {1 * MIB}},   /* in the L2 of larger cores */
 };
@@ -228,9 +228,9 @@ static double exp_elements(const size_t *size) {
     return (double)size[0];
 }
 
-/* Of mha_exp(): 9 FMAs, a clamp, a subtraction and a multiplication. */
+/* Of mha_exp2(): 6 FMAs, a clamp, an addition, 2 subtractions and a multiplication. */
 static double exp_flop(const size_t *size) {
-    return 21.0 * (double)size[0];
+    return 17.0 * (double)size[0];
 }
 
 const struct bench_family bench_exp = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * mha_bench: speed of every kernel and of whole layers on every ISA that this machine
- * supports, beside what the machine can do. Flags are Google Benchmark's (--help).
+ * mha_bench: speed of every kernel and of whole layers on every ISA that this machine supports,
+ * compared with what the machine can do. Flags are Google Benchmark's (--help).
  */
 #include <stdio.h>
 
@@ -12,8 +12,8 @@
 #ifdef __linux__
 #include <sched.h>
 
-/* Stays on one core, or the scheduler's moves are measured: the last of those allowed, for the
- * first ones serve interrupts. */
+/* Stays on one core, so that moves between cores are not measured. It is the last allowed core,
+ * because the first ones serve interrupts. */
 static void pin(void) {
     cpu_set_t allowed, one;
     char text[48] = "not pinned";
@@ -57,9 +57,9 @@ static void describe(void) {
 
 int main(int argc, char **argv) {
     static const struct bench_family *const families[] = {
-        &bench_peak,    &bench_bandwidth,   &bench_gemm,      &bench_gemm_row,
-        &bench_softmax, &bench_exp,         &bench_transpose, &bench_attention,
-        &bench_forward, &bench_forward_row, &bench_create,
+        &bench_peak,          &bench_bandwidth, &bench_gemm,        &bench_gemm_row,
+        &bench_softmax,       &bench_exp,       &bench_pack,        &bench_attention,
+        &bench_attention_row, &bench_forward,   &bench_forward_row, &bench_create,
     };
     pin();
     bench_find_isas();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The one way of measuring: slices of about a millisecond of the operation, between two looks
- * at what the machine can do at that moment; medians over the slices. README.md has the
- * reasons. It knows nothing of what it measures.
+ * All benchmarks measure in this way: slices of about a millisecond of the operation, between two
+ * measurements of what the machine can do at that moment; medians over the slices. README.md
+ * gives the reasons. Knows nothing of the operations.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,15 +24,15 @@ struct benchmark {
     size_t operations; /* of a slice; 0: not known yet */
 };
 
-/* Seconds that a slice should take: long against the clock's resolution, short against the
- * disturbances of a machine that isn't ours alone. */
+/* Seconds of a slice: long compared with the clock's resolution, short compared with the
+ * disturbances on a shared machine. */
 static const double slice_seconds = 1e-3;
 
 /* ---- Slices -------------------------------------------------------------- */
 
 enum { MAX_SLICES = 4096 };
 
-/* What is known of a slice. */
+/* The figures of a slice. */
 enum figure { SECONDS, OF_PEAK, OF_FMA, CYCLES, CLOCK_RATE, IPC, FIGURES };
 
 struct slices {
@@ -45,7 +45,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of one figure; it sorts them, so that afterwards they belong to no slice. */
+/* The median of one figure. Sorts its values, which then no longer belong to their slices. */
 static double median(struct slices *slices, enum figure figure) {
     size_t n = slices->n;
     double *value = slices->figures[figure];
@@ -53,8 +53,8 @@ static double median(struct slices *slices, enum figure figure) {
     return n % 2 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
 }
 
-/* Drops the slices in which fewer operations a cycle were to be had, unless that is all of
- * them. Gives the share that it keeps. */
+/* Drops the slices with fewer integer operations per cycle than ipc, unless these are all of them.
+ * Returns the share that it keeps. */
 static double keep_quiet(struct slices *slices, double ipc) {
     size_t n = 0;
     for (size_t i = 0; i < slices->n; i++) {
@@ -72,7 +72,7 @@ static double keep_quiet(struct slices *slices, double ipc) {
 
 /* ---- One slice ----------------------------------------------------------- */
 
-static void *data; /* of the subject at work; one at a time, for memory's sake */
+static void *data; /* of the current subject; one at a time, to save memory */
 
 static void load(struct subject *subject) {
     static struct subject *loaded;
@@ -96,7 +96,7 @@ static double run_slice(void (*run)(const struct bench_isa *, void *), const str
     return (bench_now() - start) / (double)operations;
 }
 
-/* Warms up caches and clock, and finds out how many operations make a slice. */
+/* Warms up caches and clock, and determines the number of operations in a slice. */
 static void warm_up(struct benchmark *b) {
     double total = 0, seconds = 0;
     size_t operations = 1;
@@ -108,23 +108,23 @@ static void warm_up(struct benchmark *b) {
     b->operations = seconds < slice_seconds ? (size_t)(slice_seconds / seconds) : 1;
 }
 
-/* Another thread on the same core, a neighbour's perhaps, takes from us what this shows: a
- * moment at which fewer integer operations a cycle are to be had than this share of what
- * the best tenth of this process's looks has seen is not quiet. */
+/* Another thread on the same core takes part of its integer units. A moment is quiet if the core
+ * has executed at least this share of the integer operations per cycle that it executed in the
+ * best tenth of this process's measurements. */
 static const double QUIET = 0.93;
 
-/* What the machine can do now. */
+/* What the machine can do at a moment. */
 struct gauge {
     double fma_rate;       /* FLOP/s */
     double clock_rate;     /* Hz */
-    double ipc;            /* integer operations a cycle */
+    double ipc;            /* integer operations per cycle */
     double yardstick_rate; /* operations/s; 0: the family has no yardstick */
 };
 
 static double ipc_seen[MAX_SLICES];
 static size_t n_ipc_seen;
 
-/* The operations a cycle from which on a slice is quiet. */
+/* The fewest integer operations per cycle of a quiet slice. */
 static double quiet_ipc(void) {
     static double sorted[MAX_SLICES];
     size_t n = n_ipc_seen < MAX_SLICES ? n_ipc_seen : MAX_SLICES;
@@ -133,8 +133,8 @@ static double quiet_ipc(void) {
     return QUIET * sorted[n - 1 - n / 10];
 }
 
-/* The FMA rate first, at the clock that the slice has left: a core may lower it for vector
- * instructions, and raises it soon for what comes after. */
+/* Measures the FMA rate first, while the clock rate is still that of the slice: a core may lower
+ * it for vector instructions and soon raises it again. */
 static struct gauge look(const struct benchmark *b) {
     const struct bench_family *family = b->subject->family;
     struct gauge gauge = {.fma_rate = bench_fma_rate(b->isa)};
@@ -159,7 +159,8 @@ static const struct bench_isa *scalar_isa(void) {
     return isas;
 }
 
-/* One more slice and a look at the machine after it, which is then the one before the next. */
+/* Measures one more slice, and then the machine, which is also the measurement before the next
+ * slice. */
 static void add_slice(const struct benchmark *b, struct gauge *before, struct slices *slices,
                       struct bench_run *run) {
     const struct bench_family *family = b->subject->family;
@@ -169,8 +170,8 @@ static void add_slice(const struct benchmark *b, struct gauge *before, struct sl
         bench_pause(run);
     }
     struct gauge after = look(b);
-    /* The clock may have changed in between: the mean. Of two looks at memory the better, for
-     * neighbours disturb it unseen, and must not flatter the operation. */
+    /* Means, because the clock rate may have changed in between. For memory the better of the
+     * two: other programs slow it down unnoticed, which must not flatter the operation. */
     double fma_rate = (before->fma_rate + after.fma_rate) / 2;
     double clock_rate = (before->clock_rate + after.clock_rate) / 2;
     double yardstick = larger(before->yardstick_rate, after.yardstick_rate);
@@ -181,7 +182,7 @@ static void add_slice(const struct benchmark *b, struct gauge *before, struct sl
         [OF_FMA] = of_fma,
         [CYCLES] = taken * clock_rate,
         [CLOCK_RATE] = clock_rate,
-        /* The worse: either shows that another thread was on the core. */
+        /* The worse of the two: each can show that another thread was on the core. */
         [IPC] = before->ipc < after.ipc ? before->ipc : after.ipc,
     };
     size_t n = slices->n < MAX_SLICES ? slices->n++ : MAX_SLICES - 1;
@@ -194,7 +195,7 @@ static void add_slice(const struct benchmark *b, struct gauge *before, struct sl
     }
 }
 
-/* The scalar time of a shape: of its own benchmark if that has run, else of a few slices. */
+/* The scalar time of a shape: from the scalar benchmark if that has run, else from a few slices. */
 static double scalar_seconds(struct subject *subject) {
     if (subject->scalar_seconds == 0) {
         struct benchmark b = {.subject = subject, .isa = scalar_isa()};

@@ -3,7 +3,7 @@
 """Runs mha_bench a few times and prints its ISAs side by side. scripts/bench calls it.
 
 Every figure is the median over the passes; ratios are formed within one process, by mha_bench
-itself. Where a neighbour was on the core, a benchmark is measured again, a few times at most.
+itself. If another thread was on the core, a benchmark is measured again, a few times at most.
 Progress goes to stderr, the table to stdout, a summary to bench/results/.
 """
 import argparse
@@ -18,7 +18,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# Slow ones that say little more than their neighbours.
+# Slow shapes that add little to the others.
 SKIPPED = r'attention/.*/s8192_h8_d(32|128)$'
 
 # Title, family, which of its shapes, the figure shown, its unit, what `of_peak` is a share of.
@@ -32,7 +32,7 @@ TABLES = [
     ('The same, one row', 'forward', r'b1_s1_', 'GB/s', 'GB/s of weights', 'reading them'),
     ('Softmax (rows x keys)', 'softmax', '', 'cycles/element', 'cycles an element', 'FMA peak'),
     ('exp (elements)', 'exp', '', 'cycles/element', 'cycles an element', 'FMA peak'),
-    ('Packing by transposition (rows x columns)', 'transpose', '', 'GB/s', 'GB/s', 'memcpy'),
+    ('Packing (rows x columns)', 'pack', '', 'GB/s', 'GB/s', 'memcpy'),
     ('Creating a layer', 'create', '', 'GB/s', 'GB/s', 'memcpy to new memory'),
 ]
 
@@ -50,8 +50,8 @@ def split_name(name):
     return parts[0], '/'.join(parts[2:]), parts[1]
 
 
-# A result is quiet if most of its slices were, and the core gave it this share of the integer
-# operations a cycle that the best tenth of results had. As in measure.c, across processes.
+# A result is quiet if most of its slices were, and if the core executed at least this share of
+# the integer operations per cycle of the best tenth of results. As in measure.c, across processes.
 QUIET = 0.93
 
 
@@ -104,8 +104,8 @@ NOT_OURS = {'family_index', 'per_family_instance_index', 'repetitions', 'repetit
 
 
 def fma_peak(families, isa):
-    """GFLOP/s, the median of what was seen beside the benchmarks that are compared with it:
-    more looks, over a longer time, than peak/<isa> takes."""
+    """GFLOP/s, the median of the rates measured beside the benchmarks that are compared with it:
+    more measurements, over a longer time, than those of peak/<isa>."""
     seen = [by_isa[isa]['GFLOP/s'] / by_isa[isa]['of_peak']
             for family in ['peak', 'gemm', 'attention', 'forward']
             for by_isa in families.get(family, {}).values() if 'GB/s' not in by_isa[isa]]

@@ -6,16 +6,16 @@ jobs=$(nproc)
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 
-# Installs the Debian packages of the list that are missing, and only those.
+# Installs the Debian packages of the list that are missing, and only those; says which before.
 need() {
   local missing=() package
   for package in "$@"; do
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
-      missing+=("$package")
+      [[ " ${missing[*]} " = *" $package "* ]] || missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return 0
   command -v apt-get >/dev/null || die "please install: ${missing[*]}"
-  say "installing ${missing[*]}"
+  say "installing, with apt-get: ${missing[*]}"
   local sudo=''
   [ "$(id -u)" -eq 0 ] || sudo=sudo
   { $sudo apt-get update && DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y \
@@ -35,7 +35,7 @@ configure() {
   fi
 }
 
-# forget_tests FOLDER...: what earlier runs of the tests there left must not be counted.
+# forget_tests FOLDER...: removes the logs of earlier runs, which must not be counted.
 forget_tests() {
   local folder
   for folder in "$@"; do
@@ -43,8 +43,8 @@ forget_tests() {
   done
 }
 
-# run_tests FOLDER OPTION...: runs the built tests, and leaves what report-tests reads: which
-# there are, and meson's log of those that ran.
+# run_tests FOLDER OPTION...: runs the built tests, and writes what report-tests reads: a list
+# of all tests, and meson's log of those that ran.
 run_tests() {
   local folder=$1
   shift

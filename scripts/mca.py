@@ -3,12 +3,12 @@
 
 usage: mca.py [--assembly] OBJECT_FILE...
 
-The share is of the FMA units' limit: the cycles that the loop's FMAs take if nothing else does,
-over the cycles that it takes; "units" are the cycles that the busiest unit is taken by the whole
-loop, which nothing can beat. llvm-mca lets no instruction of an in-order core finish ahead of
-an earlier one: behind an FMA (10 cycles) a load waits for 6 (4 cycles) or, of four registers,
-for 3 (7). A Cortex-A53 doesn't do that, so for it there is a second figure, by the same latencies
-and units without that rule. The branch back is left out.
+The share is of the FMA units' limit: the cycles of the loop's FMAs alone, divided by the cycles
+of the loop; "units" are the cycles for which the loop occupies the busiest unit, a lower bound.
+llvm-mca lets no instruction of an in-order core finish before an earlier one: behind an FMA (10
+cycles) a load waits for 6 cycles (its own latency is 4) or, of four registers, for 3 (7). A
+Cortex-A53 doesn't do that, so for it there is a second figure, with the same latencies and units
+but without that rule. The branch back is left out.
 """
 import re
 import subprocess
@@ -47,7 +47,7 @@ def llvm_mca(core, loop, *options):
 
 
 def timing(core, loop):
-    """(latency, cycles that its unit is taken) of each instruction."""
+    """(latency, cycles for which its unit is occupied) of each instruction."""
     info = llvm_mca(core, loop, "-instruction-info", "-resource-pressure=false")
     rows = re.findall(r"^ +\d+ +(\d+) +([\d.]+) .*\t(\S.*)$", info, re.M)
     assert len(rows) == len(loop)

@@ -36,7 +36,8 @@ static const struct entry {
 };
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
-static const char *const names[MHA_ISA_COUNT] = {
+enum { ISA_COUNT = MHA_ISA_NEON + 1 };
+static const char *const names[ISA_COUNT] = {
     [MHA_ISA_AUTO] = "auto",     [MHA_ISA_SCALAR] = "scalar", [MHA_ISA_AVX2] = "avx2",
     [MHA_ISA_AVX512] = "avx512", [MHA_ISA_NEON] = "neon",
 };
@@ -64,7 +65,7 @@ const struct mha_kernels *mha_dispatch_table(size_t i, unsigned features) {
 static const char *list_isas(char *text, size_t size, int (*holds)(mha_isa)) {
     size_t used = 0;
     text[0] = '\0';
-    for (int isa = MHA_ISA_AUTO + 1; isa < MHA_ISA_COUNT; isa++) {
+    for (int isa = MHA_ISA_AUTO + 1; isa < ISA_COUNT; isa++) {
         if (holds((mha_isa)isa) && used < size) {
             int n = snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", names[isa]);
             used += (size_t)n;
@@ -75,7 +76,7 @@ static const char *list_isas(char *text, size_t size, int (*holds)(mha_isa)) {
 
 /* source: what stands before the message, "" or where the name comes from. */
 static mha_status find_isa(const char *source, const char *name, mha_isa *isa) {
-    for (int i = 0; i < MHA_ISA_COUNT; i++) {
+    for (int i = 0; i < ISA_COUNT; i++) {
         if (strcmp(name, names[i]) == 0) {
             *isa = (mha_isa)i;
             return MHA_OK;
@@ -113,7 +114,7 @@ mha_status mha_dispatch_select(mha_isa isa, const struct mha_kernels **kernels) 
 }
 
 const char *mha_isa_name(mha_isa isa) {
-    return (unsigned)isa < MHA_ISA_COUNT ? names[isa] : NULL;
+    return (unsigned)isa < ISA_COUNT ? names[isa] : NULL;
 }
 
 mha_status mha_isa_from_name(const char *name, mha_isa *isa) {

@@ -6,16 +6,10 @@
 #ifndef MHA_FMA_H
 #define MHA_FMA_H
 
-#include <float.h>
 #include <stdint.h>
 #include <string.h>
 
-#if !defined(FLT_EVAL_METHOD) || FLT_EVAL_METHOD != 0
-#error "libmha needs binary32 arithmetic without excess precision (FLT_EVAL_METHOD == 0)"
-#endif
-#if defined(__FAST_MATH__)
-#error "libmha must not be compiled with -ffast-math: its results are defined bit for bit"
-#endif
+#include "strict.h"
 
 #if defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__aarch64__) ||                         \
     defined(__ARM_FEATURE_FMA) || defined(__s390x__) || defined(__powerpc64__) ||                  \

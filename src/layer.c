@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arguments.h"
+#include "checks.h"
+#include "cpu.h"
 #include "dispatch.h"
 #include "error.h"
 #include "fpenv.h"
@@ -36,30 +37,26 @@ static mha_status complete_config(const mha_config *given, mha_config *config) {
     c.v_head_dim = c.v_head_dim ? c.v_head_dim : c.head_dim;
     c.k_dim = c.k_dim ? c.k_dim : c.d_model;
     c.v_dim = c.v_dim ? c.v_dim : c.d_model;
-    if (!isfinite(c.scale)) {
-        return mha_fail(MHA_ERROR_ARGUMENT, "scale (%g) is not finite", (double)c.scale);
-    }
     if (c.scale == 0.0f) {
         c.scale = mha_default_scale(c.head_dim);
     }
-    if (c.masked_rows != MHA_MASKED_ROWS_ZERO && c.masked_rows != MHA_MASKED_ROWS_UNIFORM) {
-        return mha_fail(MHA_ERROR_ARGUMENT, "masked_rows (%d) is not a member of mha_masked_rows",
-                        (int)c.masked_rows);
+    mha_status status = mha_check_softmax(c.scale, c.softcap, c.masked_rows);
+    if (status != MHA_OK) {
+        return status;
     }
     *config = c;
     return MHA_OK;
 }
 
-static mha_status check_weights(const mha_weights *weights) {
-    const char *missing = !weights->q   ? "q"
-                          : !weights->k ? "k"
-                          : !weights->v ? "v"
-                          : !weights->o ? "o"
-                                        : NULL;
+static mha_status check_weights(const mha_weights *weights, size_t n_heads) {
+    const char *missing = !weights->q ? "q" : !weights->k ? "k" : !weights->v ? "v" : NULL;
     if (missing) {
         return mha_fail(MHA_ERROR_ARGUMENT, "weights->%s is NULL", missing);
     }
-    return MHA_OK;
+    if (!weights->o && weights->o_bias) {
+        return mha_fail(MHA_ERROR_ARGUMENT, "weights->o_bias is given, but weights->o is NULL");
+    }
+    return mha_check_sinks("weights->sinks", weights->sinks, n_heads);
 }
 
 /* Fails if the matrix, padded, doesn't fit memory. */
@@ -81,7 +78,7 @@ static bool place_linear(struct mha_arena *arena, struct mha_linear *linear, siz
     return !arena->overflow;
 }
 
-/* The layout of a layer in one block; the first array is the struct itself. */
+/* The layout of a layer in one piece of memory; the first array is the struct itself. */
 static bool place_layer(struct mha_arena *arena, struct mha_layer *layer, const mha_config *c,
                         const mha_weights *w) {
     size_t depth, most = SIZE_MAX - MHA_PANEL;
@@ -90,26 +87,27 @@ static bool place_layer(struct mha_arena *arena, struct mha_layer *layer, const 
         return false;
     }
     mha_arena_take(arena, 1, sizeof *layer);
+    layer->sinks = w->sinks ? mha_arena_take(arena, c->n_heads, sizeof(float)) : NULL;
     return place_linear(arena, &layer->q, c->n_heads, mha_padded(c->head_dim), c->d_model,
                         w->q_bias) &&
            place_linear(arena, &layer->k, c->n_kv_heads, mha_padded(c->head_dim), c->k_dim,
                         w->k_bias) &&
            place_linear(arena, &layer->v, c->n_kv_heads, mha_padded(c->v_head_dim), c->v_dim,
                         w->v_bias) &&
-           place_linear(arena, &layer->o, 1, c->d_model, depth, w->o_bias);
+           (!w->o || place_linear(arena, &layer->o, 1, c->d_model, depth, w->o_bias));
 }
 
-/* Packs [groups][dim][depth]; a group's rows beyond dim become zeros. */
+/* Packs [groups][dim][depth], subnormals as zeros; a group's rows beyond dim become zeros. */
 static void pack_linear(const struct mha_kernels *kernels, const struct mha_linear *linear,
                         size_t dim, const float *weights, const float *bias) {
     size_t group_size = mha_panels_size(linear->width, linear->depth);
     for (size_t g = 0; g < linear->groups; g++) {
-        kernels->transpose(dim, linear->depth, weights + g * dim * linear->depth, linear->depth,
-                           linear->panels + g * group_size);
+        kernels->pack(dim, linear->depth, weights + g * dim * linear->depth, linear->depth,
+                      linear->panels + g * group_size, true);
         if (bias) {
             float *to = linear->bias + g * linear->width;
             memset(to, 0, linear->width * sizeof *to);
-            memcpy(to, bias + g * dim, dim * sizeof *to);
+            kernels->copy_inputs(1, dim, bias + g * dim, 0, to, 0);
         }
     }
 }
@@ -123,15 +121,15 @@ mha_status mha_layer_create(const mha_config *config, const mha_weights *weights
                                    : "layer");
     }
     struct mha_layer made = {0};
-    const struct mha_kernels *kernels;
-    mha_fpenv saved = mha_fpenv_enter(); /* the default scale is arithmetic too */
+    mha_fpenv saved = mha_fpenv_enter(); /* the default scale and checks are arithmetic too */
     mha_status status = complete_config(config, &made.config);
+    status = status ? status : check_weights(weights, made.config.n_heads);
     mha_fpenv_leave(saved);
-    status = status ? status : check_weights(weights);
-    status = status ? status : mha_dispatch_select(MHA_ISA_AUTO, &kernels);
     if (status != MHA_OK) {
         return status;
     }
+    /* Packing is the same in all ISAs. */
+    const struct mha_kernels *kernels = mha_dispatch(MHA_ISA_AUTO, mha_cpu_features());
     struct mha_arena arena = {0};
     const mha_config *c = &made.config;
     if (!place_layer(&arena, &made, c, weights)) {
@@ -146,21 +144,35 @@ mha_status mha_layer_create(const mha_config *config, const mha_weights *weights
         return mha_fail_memory("a layer's packed weights", made.bytes);
     }
     place_layer(&arena, &made, c, weights);
+    saved = mha_fpenv_enter(); /* packing compares numbers */
     pack_linear(kernels, &made.q, c->head_dim, weights->q, weights->q_bias);
     pack_linear(kernels, &made.k, c->head_dim, weights->k, weights->k_bias);
     pack_linear(kernels, &made.v, c->v_head_dim, weights->v, weights->v_bias);
-    pack_linear(kernels, &made.o, c->d_model, weights->o, weights->o_bias);
+    if (weights->o) {
+        pack_linear(kernels, &made.o, c->d_model, weights->o, weights->o_bias);
+    }
+    if (weights->sinks) {
+        memcpy(made.sinks, weights->sinks, c->n_heads * sizeof *made.sinks);
+    }
+    mha_fpenv_leave(saved);
+    /* The query heads of a group stand side by side: together they are one group of outputs. */
+    made.q.groups = c->n_kv_heads;
+    made.q.width *= c->n_heads / c->n_kv_heads;
     *layer = (struct mha_layer *)(void *)arena.base;
     **layer = made;
     return MHA_OK;
 }
 
-/* The same place in another block. */
-static void move_linear(struct mha_linear *linear, const char *from, char *to) {
-    linear->panels = (float *)(void *)(to + ((const char *)linear->panels - from));
-    if (linear->bias) {
-        linear->bias = (float *)(void *)(to + ((const char *)linear->bias - from));
+/* The same place in another layer's memory. */
+static void move(float **array, const char *from, char *to) {
+    if (*array) {
+        *array = (float *)(void *)(to + ((const char *)*array - from));
     }
+}
+
+static void move_linear(struct mha_linear *linear, const char *from, char *to) {
+    move(&linear->panels, from, to);
+    move(&linear->bias, from, to);
 }
 
 static struct mha_layer *copy_layer(const struct mha_layer *layer) {
@@ -175,6 +187,7 @@ static struct mha_layer *copy_layer(const struct mha_layer *layer) {
     move_linear(&copy->k, from, to);
     move_linear(&copy->v, from, to);
     move_linear(&copy->o, from, to);
+    move(&copy->sinks, from, to);
     return copy;
 }
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "mha.h"
+#include "kernels.h"
 
 #define MHA_ALIGNMENT ((size_t)64)
 
@@ -25,6 +25,11 @@ static inline size_t mha_divide_up(size_t n, size_t by) {
 
 static inline size_t mha_min(size_t a, size_t b) {
     return a < b ? a : b;
+}
+
+/* Columns of a head where the library owns the memory: whole panels. */
+static inline size_t mha_padded(size_t dim) {
+    return (dim + MHA_PANEL - 1) / MHA_PANEL * MHA_PANEL;
 }
 
 struct mha_arena {

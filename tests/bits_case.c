@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The cases of golden_bits.txt. Each tensor of a case has a generator of its own, seeded by
- * the names of both. All arithmetic on inputs is exact, or a single IEEE operation.
+ * The cases of golden_bits.txt. Each tensor of a case has its own generator, seeded by the names
+ * of both. All arithmetic on inputs is exact, or a single IEEE operation.
  */
 #include "bits_case.h"
 
@@ -14,9 +14,9 @@
 #define TOP_LEFT MHA_CAUSAL_TOP_LEFT
 #define BOTTOM_RIGHT MHA_CAUSAL_BOTTOM_RIGHT
 
-/* Sizes lie around what the library cuts at: 16 keys or columns a panel, 512 keys a block, up
- * to 16 rows a tile, 64 columns a tile of few rows, 96 or 512 rows a block, 512 or so inputs
- * a slab. */
+/* The sizes lie around the library's blocks: 16 keys or columns a panel, 512 keys a block, up to
+ * 16 rows a tile, 64 columns a tile of few rows, 96 or 512 rows a block, 512 or so inputs a slab.
+ */
 const struct bits_case bits_cases[] = {
     /* Layers: batch, q_len, kv_len, d_model, n_heads, n_kv_heads, head_dim, v_head_dim, ... */
     {"one-number", 1, 1, 0, 1, 1, .biases = false},
@@ -160,7 +160,7 @@ static void make_infinite(const struct bits_case *c, float *values, size_t count
     }
 }
 
-/* Calls for one mask element in turn: whether it is masked. */
+/* To be called for each mask element in turn; whether it is masked. */
 static bool masked_at(struct generator *g, unsigned masked, size_t j, bool *dead) {
     if (j == 0) {
         *dead = next_below(g, 8) == 0;
@@ -173,7 +173,8 @@ static void make_mask(const struct bits_case *c, size_t kv_len, struct bits_prob
     bool dead = false;
     p->mask = (mha_mask){.kv_lengths = c->lengths,
                          .causal = c->causal,
-                         .window = c->window,
+                         .window_left = c->window,
+                         .window_right = c->window,
                          .query_offset = c->offset};
     if (c->keep > 0) {
         struct generator g = tensor_generator(c, "keep");

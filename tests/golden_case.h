@@ -22,7 +22,7 @@ struct golden_case {
 };
 
 /* All rows of a file, to free. NULL, with a message on stderr, if it can't be read or has a
- * row that isn't as it should be. */
+ * malformed row. */
 struct golden_case *golden_read_cases(const char *path, size_t *count);
 
 /* The word kv_lengths as numbers; returns how many. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory between guard pages: a read or write one byte outside is a fault, over-reads
- * included, which padding and checked canaries can't see. Mappings are kept and used again,
- * since some tests ask for a million buffers.
+ * Memory between guard pages: a read or write one byte outside is a fault, over-reads included,
+ * which padding and checked canaries can't see. Mappings are reused, since some tests need a
+ * million buffers.
  */
 #include "guarded.h"
 

@@ -4,6 +4,7 @@
  */
 #include "inputs.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *input_name(enum input input) {
@@ -62,6 +63,20 @@ void fill_input(struct generator *generator, enum input input, float *data, size
     for (size_t i = 0; i < count; i++) {
         data[i] = input_float(generator, input);
     }
+}
+
+float any_float(struct generator *generator) {
+    static const uint32_t edges[] = {0x007fffff, 0x00800000, 0x00800001, 0x00000001};
+    size_t kind = next_below(generator, INPUTS + 1);
+    if (kind < INPUTS) {
+        return input_float(generator, (enum input)kind);
+    }
+    uint32_t sign = next_below(generator, 2) ? 0x80000000 : 0;
+    return from_bits(edges[next_below(generator, sizeof edges / sizeof *edges)] | sign);
+}
+
+float as_input(float x) {
+    return fabsf(x) < FLT_MIN ? 0.0f : x;
 }
 
 enum input pick_input(struct generator *generator) {

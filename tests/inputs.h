@@ -9,7 +9,7 @@
 
 enum input {
     INPUT_PLAIN,     /* [-1, 1) */
-    INPUT_LOGITS,    /* [-128, 128): differences on both sides of exp's cut-off */
+    INPUT_LOGITS,    /* [-128, 128): differences on both sides of 2^x's cut-off */
     INPUT_HUGE,      /* sums and products overflow */
     INPUT_TINY,      /* products underflow */
     INPUT_SUBNORMAL, /* and zeros */
@@ -23,6 +23,12 @@ enum input {
 const char *input_name(enum input input);
 float input_float(struct generator *generator, enum input input);
 void fill_input(struct generator *generator, enum input input, float *data, size_t count);
+
+/* Of any of these kinds, or next to the least normal number. */
+float any_float(struct generator *generator);
+
+/* What x counts as where a kernel takes inputs: +0 if it is subnormal, else itself. */
+float as_input(float x);
 
 /* INPUT_PLAIN half of the time, else any. */
 enum input pick_input(struct generator *generator);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# What `meson install` puts down is all that a user needs: the example of README is compiled
+# What `meson install` installs is all that a user needs: the example of README is compiled
 # against it by way of pkg-config, shared and static, and run.
 #
 # usage: install.sh MESON SOURCE_ROOT BUILD_ROOT PREFIX C_COMPILER...

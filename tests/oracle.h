@@ -2,7 +2,8 @@
  *
  * What the library should compute, in binary64 by the textbook formulas: no blocks, no
  * tiles, nothing of the library's but its public structs. Each number comes with a bound on
- * how far binary32 arithmetic by docs/numerics.md may be from it; oracle.c derives it.
+ * how far binary32 arithmetic by docs/numerics.md may be from it; oracle.c and oracle_attend.c
+ * derive it.
  */
 #ifndef MHA_TEST_ORACLE_H
 #define MHA_TEST_ORACLE_H
@@ -20,10 +21,13 @@ struct oracle_number {
 /* Dense, whatever the strides of the caller's output. Both are always computed. */
 struct oracle {
     struct oracle_number *output;
-    struct oracle_number *attention; /* [batch][n_heads][q_len][kv_len] */
+    /* What args->result says: [batch][n_heads][q_len][kv_len], or without heads their mean. */
+    struct oracle_number *attention;
 };
 
-/* output: [batch][q_len][d_model]. Defaults in the structs may be left to fill in. */
+/* output: [batch][q_len][d_model], or [n_heads * v_head_dim] without an output projection.
+ * Defaults in the structs may be left to fill in. To be called before the output is written, if
+ * it is the query's memory. */
 void oracle_forward(const mha_config *config, const mha_weights *weights,
                     const mha_forward_args *args, struct oracle *oracle);
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The test programs on CPUs that this machine is not, by emulation: an x86 before AVX, one with
-# AVX but no FMA, one with FMA but no AVX2, one with AVX2 but no AVX-512. What is chosen there,
-# and that the bits are the same. An instruction that such a CPU lacks ends a program.
+# Runs the test programs on other CPUs, by emulation: an x86 before AVX, one with AVX but no FMA,
+# one with FMA but no AVX2, one with AVX2 but no AVX-512. Checks what is chosen there and that the
+# bits are the same. An instruction that such a CPU lacks ends a program.
 #
 #     tests/qemu.sh FOLDER      where the test programs are
 #
@@ -45,7 +45,7 @@ chooses() {
 
 # lacks MODEL ISA: asking for it must be refused in words
 lacks() {
-    MHA_ISA=$2 $qemu -cpu "$1" "$programs/test_kernel_transpose" >"$log" 2>&1
+    MHA_ISA=$2 $qemu -cpu "$1" "$programs/test_kernel_pack" >"$log" 2>&1
     [ $? -eq 77 ] && grep -qx "SKIP: $2 is not supported by this CPU" "$log"
     verdict $? "$1: lacks $2"
 }
@@ -53,7 +53,7 @@ lacks() {
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Less what the emulator can't do, and would say on every start.
+# Without the features that the emulator lacks: it would warn at every start.
 before_avx=Nehalem
 without_fma=SandyBridge,-x2apic,-tsc-deadline
 fma_alone=Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid,-avx2
@@ -71,8 +71,8 @@ lacks $without_avx512 avx512
 for model in $before_avx $without_fma; do
     run $model test_golden_bits MHA_TEST_STRIDE=2
     run $model test_fma MHA_TEST_STRIDE=200
-    run $model test_exp MHA_TEST_STRIDE=5003
-    for kernel in gemm softmax partial transpose; do
+    run $model test_exp2 MHA_TEST_STRIDE=5003
+    for kernel in gemm softmax rows pack; do
         run $model test_kernel_$kernel MHA_TEST_STRIDE=25600
     done
 done

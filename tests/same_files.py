@@ -33,6 +33,8 @@ CASES = [
     ("sharp", (1, 12, 200, 64, 4, 4, 16, True), "k", [], 7),
     ("long and sharp", (1, 5, 2100, 16, 2, 1, 8, True), "k", [], 10),
     ("window alone", (1, 40, 90, 16, 2, 1, 8, True), "k", ["--window", "7"], 0),
+    ("window, wider to the left", (1, 40, 90, 16, 2, 1, 8, True), "k",
+     ["--window-left", "20", "--window-right", "3"], 0),
     ("query-offset", (1, 6, 50, 16, 2, 1, 8, False), "k",
      ["--causal=top-left", "--query-offset", "30"], 0),
     ("query-offset, window", (2, 30, 41, 16, 2, 2, 8, True), "k",

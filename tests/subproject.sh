@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# libmha as a meson subproject: the project in tests/subproject/ is built and run in a folder of
-# its own.
+# libmha as a meson subproject: the project in tests/subproject/ is built and run in a separate
+# folder.
 #
 # usage: subproject.sh MESON SOURCE_ROOT
 set -eu

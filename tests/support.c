@@ -15,7 +15,7 @@
 #include "dispatch.h"
 #include "guarded.h"
 
-/* ---- The case at hand ------------------------------------------------------ */
+/* ---- The current case ------------------------------------------------------ */
 
 static char name_of_case[256] = "no case yet";
 static uint64_t hash_of_case;
@@ -193,7 +193,7 @@ const struct mha_kernels *reference_table(void) {
 
 /* ---- main() ---------------------------------------------------------------- */
 
-/* Whether $MHA_ISA can be had: 0, or the exit status. */
+/* 0 if $MHA_ISA is supported here, else the exit status. */
 static int check_isa(void) {
     const char *wanted = getenv("MHA_ISA");
     mha_isa isa;
@@ -213,8 +213,8 @@ static int check_isa(void) {
 }
 
 #ifdef MHA_EMULATED
-/* Cross builds run under an emulator: a sample of the cases unless told otherwise, and patience.
- * Ahead of main(), since Check looks at its variable when a test case is made. */
+/* Cross builds run under an emulator: by default with a sample of the cases and longer timeouts.
+ * Before main(), because Check reads its variable when a test case is created. */
 __attribute__((constructor)) static void slow_down(void) {
     setenv("MHA_TEST_STRIDE", "9973", 0);
     setenv("CK_TIMEOUT_MULTIPLIER", "10", 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the test programs share: the case at hand and its generator of inputs, buffers
- * between guard pages, comparison by bits, the tables of kernels to try, and main().
- * Knows nothing of what is tested.
+ * What the test programs share: the current case and its generator of inputs, buffers between
+ * guard pages, comparison by bits, the tables of kernels to try, and main(). Knows nothing of
+ * what is tested.
  */
 #ifndef MHA_TEST_SUPPORT_H
 #define MHA_TEST_SUPPORT_H
@@ -14,15 +14,15 @@
 
 #include "kernels.h"
 
-/* ---- The case at hand ------------------------------------------------------ */
+/* ---- The current case ------------------------------------------------------ */
 
 /* splitmix64 (Steele, Lea and Flood 2014): a plain function of its state. */
 struct generator {
     uint64_t state;
 };
 
-/* Names the case that is about to be tried; a failure report or a crash says it. Returns
- * the case's generator, seeded with the FNV-1a hash of the name, or with $MHA_TEST_SEED. */
+/* Names the case that comes next; reports of failures and crashes print the name. Returns the
+ * case's generator, seeded with the FNV-1a hash of the name, or with $MHA_TEST_SEED. */
 struct generator begin_case(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* "gemm rows 3 columns 17 (seed 0x...)", for messages of assertions. */
@@ -42,10 +42,9 @@ void fill_floats(struct generator *generator, float *data, size_t count);
 #define FNV_START UINT64_C(0xcbf29ce484222325)
 uint64_t fnv1a(uint64_t hash, const void *data, size_t bytes);
 
-/* Thinning, for runs under emulators and valgrind: whether to leave out the case just begun. The
- * first of a test (of the program, where Check doesn't fork) never is; the rest is a sample by the
- * hashes of their names, one in 1024th of $MHA_TEST_STRIDE, which is for proofs over every float.
- * run_suite() says so in its output. */
+/* Whether to skip the case just begun, in runs under emulators and valgrind. The first case of a
+ * test (of the program, where Check doesn't fork) is never skipped. Of the others a sample runs,
+ * by the hashes of their names: one in $MHA_TEST_STRIDE / 1024 + 1. run_suite() prints that. */
 bool skip_case(void);
 
 /* The number in an environment variable, or a default; fails loudly on anything else. */
@@ -63,7 +62,7 @@ void *guarded_alloc(size_t bytes, size_t shift, enum guard_side side);
 /* The same for floats. */
 float *guarded_floats(size_t count, size_t shift, enum guard_side side);
 
-/* Takes back all of them. */
+/* Frees all of them. */
 void guarded_free_all(void);
 
 /* ck_assert_msg() for tight loops: Check's own tells the parent process of every success. */
@@ -94,6 +93,9 @@ bool gaps_untouched(const float *data, size_t stride, size_t rows, size_t column
 
 /* ---- The tables of kernels ------------------------------------------------- */
 
+/* One more than the last member of mha_isa. */
+enum { ISAS = MHA_ISA_NEON + 1 };
+
 /* The i-th table that this build has and this CPU can run, best first; NULL past the last.
  * With $MHA_ISA set, those of that ISA alone. x86 and 32-bit ARM have scalar twice: with the
  * FMA instruction and with the software fma. */
@@ -108,8 +110,8 @@ const struct mha_kernels *reference_table(void);
 
 /* ---- main() ---------------------------------------------------------------- */
 
-/* Runs the suite and returns the exit status: 0, 1 after a failure, 77 with a line
- * "SKIP: ..." if $MHA_ISA names an ISA that isn't to be had here. */
+/* Runs the suite and returns the exit status: 0, 1 after a failure, 77 with a line "SKIP: ..." if
+ * $MHA_ISA names an ISA that is not supported here. */
 int run_suite(Suite *suite);
 
 #endif

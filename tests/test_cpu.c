@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is chosen on which CPU, tried with readings of many CPUs; and by name, by option and
- * by $MHA_ISA on this one: what can't be had is an error in words, never a fallback.
+ * The choice of an ISA: for the readings of many CPUs, and on this CPU by name, by option and by
+ * $MHA_ISA. An ISA that is not supported is an error in words, never a fallback.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,8 +115,8 @@ END_TEST
 
 #endif
 
-/* AT_HWCAP of boards, whose decoding any machine can try. AArch64: fp 0x1, asimd 0x2. 32-bit
- * ARM: vfp 0x40, neon 0x1000, vfpv3 0x2000, vfpv4 0x10000. */
+/* AT_HWCAP of boards; any machine can test the decoding. AArch64: fp 0x1, asimd 0x2. 32-bit ARM:
+ * vfp 0x40, neon 0x1000, vfpv3 0x2000, vfpv4 0x10000. */
 static const struct {
     const char *name;
     enum mha_cpu_architecture architecture;
@@ -171,7 +171,7 @@ END_TEST
 static const char *supported_here(void) {
     static char list[100];
     list[0] = '\0';
-    for (int isa = MHA_ISA_SCALAR; isa < MHA_ISA_COUNT; isa++) {
+    for (int isa = MHA_ISA_SCALAR; isa < ISAS; isa++) {
         if (mha_isa_supported((mha_isa)isa)) {
             strcat(list, list[0] ? ", " : "");
             strcat(list, mha_isa_name((mha_isa)isa));
@@ -205,9 +205,9 @@ static const char *refusal(const char *source, mha_isa isa) {
     return text;
 }
 
-/* Test i: the ISA i, by option, and by $MHA_ISA where that is not set aside by an option. */
+/* Test i: the ISA i, by option, and by $MHA_ISA, which an option overrides. */
 START_TEST(by_name) {
-    mha_isa isa = (mha_isa)_i, found = MHA_ISA_COUNT;
+    mha_isa isa = (mha_isa)_i, found = (mha_isa)ISAS;
     const char *name = mha_isa_name(isa);
     begin_case("%s", name);
     ck_assert_int_eq(mha_isa_from_name(name, &found), MHA_OK);
@@ -217,7 +217,7 @@ START_TEST(by_name) {
     if (mha_isa_supported(isa)) {
         ck_assert(mha_isa_built(isa));
         ck_assert_int_eq(chosen(isa), isa);
-        setenv("MHA_ISA", "no such thing", 1); /* an option goes first */
+        setenv("MHA_ISA", "no such thing", 1); /* an option overrides it */
         ck_assert_int_eq(chosen(isa), isa);
         setenv("MHA_ISA", name, 1);
         ck_assert_int_eq(chosen(MHA_ISA_AUTO), isa);
@@ -276,9 +276,9 @@ END_TEST
 
 START_TEST(numbers_outside) {
     unsetenv("MHA_ISA");
-    check_refused(MHA_ISA_COUNT, MHA_ERROR_ARGUMENT, "isa (5) is not a member of mha_isa");
+    check_refused((mha_isa)ISAS, MHA_ERROR_ARGUMENT, "isa (5) is not a member of mha_isa");
     check_refused((mha_isa)77, MHA_ERROR_ARGUMENT, "isa (77) is not a member of mha_isa");
-    ck_assert_ptr_null(mha_isa_name(MHA_ISA_COUNT));
+    ck_assert_ptr_null(mha_isa_name((mha_isa)ISAS));
     ck_assert_ptr_null(mha_isa_name((mha_isa)77));
     ck_assert_int_eq(mha_isa_built((mha_isa)77), 0);
     ck_assert_int_eq(mha_isa_supported((mha_isa)77), 0);
@@ -287,16 +287,16 @@ START_TEST(numbers_outside) {
 }
 END_TEST
 
-/* A layer is packed by kernels too, so it says the same. */
+/* Packed weights are the same for all ISAs, so making a layer doesn't read $MHA_ISA. */
 START_TEST(layers) {
     float one = 1.0f;
     mha_config config = {.d_model = 1, .n_heads = 1};
     mha_weights weights = {.q = &one, .k = &one, .v = &one, .o = &one};
-    mha_layer *untouched = (mha_layer *)&untouched, *layer = untouched;
+    mha_layer *layer = NULL;
     setenv("MHA_ISA", "mmx", 1);
-    ck_assert_int_eq(mha_layer_create(&config, &weights, &layer), MHA_ERROR_UNSUPPORTED);
-    ck_assert_ptr_eq(layer, untouched);
-    ck_assert_ptr_nonnull(strstr(mha_error_message(), "unknown ISA \"mmx\""));
+    ck_assert_int_eq(mha_layer_create(&config, &weights, &layer), MHA_OK);
+    mha_layer_destroy(&layer);
+    unsetenv("MHA_ISA");
 }
 END_TEST
 
@@ -311,7 +311,7 @@ int main(void) {
 #if defined(__linux__) && (defined(__aarch64__) || defined(__arm__))
     tcase_add_test(test, this_board);
 #endif
-    tcase_add_loop_test(test, by_name, MHA_ISA_SCALAR, MHA_ISA_COUNT);
+    tcase_add_loop_test(test, by_name, MHA_ISA_SCALAR, ISAS);
     tcase_add_loop_test(test, automatic, 0, 3);
     tcase_add_test(test, unknown_names);
     tcase_add_test(test, numbers_outside);

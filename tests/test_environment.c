@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The caller's floating-point environment: whatever it is, the results are the same bits, and
- * it is the same after the call.
+ * The caller's floating-point environment changes no bit of the results, and a call does not
+ * change it.
  */
 #include "cases.h"
 
@@ -99,13 +99,16 @@ enum { ENVIRONMENTS = sizeof environments / sizeof *environments };
 
 static const struct shape_case shape = {"shape", 2, 20, 530, 24, 4, 2, 5, 3, .biases = "q"};
 
-/* Values so small that every product with them is subnormal. */
+/* Weights so small that the results are subnormal, though they are not. */
 static void make_problem(struct forward_problem *p) {
     struct generator g = begin_case("a layer of subnormal values");
     make_forward(&g, &shape, MASK_OF_ALL_PARTS, (struct place){AT_END, 0}, p);
-    float *v = (float *)p->weights.v;
+    float *v = (float *)p->weights.v, *o = (float *)p->weights.o;
     for (size_t i = 0; i < 2 * 3 * shape.d_model; i++) {
-        v[i] *= 0x1p-126f;
+        v[i] *= 0x1p-70f;
+    }
+    for (size_t i = 0; i < 4 * 3 * shape.d_model; i++) {
+        o[i] *= 0x1p-60f;
     }
 }
 
@@ -114,7 +117,8 @@ struct result {
     float scale;
 };
 
-/* Everything that computes, with no arithmetic of our own: some environments would trap. */
+/* Calls everything that computes. No arithmetic is done here, because some environments would
+ * trap. */
 static struct result compute(const struct forward_problem *p) {
     mha_layer *layer = NULL, *clone = NULL;
     mha_context *context = NULL;
@@ -196,7 +200,7 @@ START_TEST(bare_attention) {
 }
 END_TEST
 
-/* After a call that fails too; and by <fenv.h>, which on x86 sets the x87 unit as well. */
+/* The same after a call that fails, and with <fenv.h>, which on x86 sets the x87 unit as well. */
 START_TEST(rounding_and_failures) {
     static const int modes[] = {
 #ifdef FE_UPWARD

@@ -77,11 +77,11 @@ START_TEST(causal_with_unequal_lengths) {
 END_TEST
 
 START_TEST(windows) {
-    const mha_mask both = {.window = 2};
+    const mha_mask both = {.window_left = 2, .window_right = 2};
     check_evenly("window of 2", &both, 4, (const char *[]){"1100", "1110", "0111", "0011"}, 4);
-    const mha_mask past = {.window = 2, .causal = MHA_CAUSAL_TOP_LEFT};
+    const mha_mask past = {.window_left = 2, .window_right = 2, .causal = MHA_CAUSAL_TOP_LEFT};
     check_evenly("causal window", &past, 4, (const char *[]){"1000", "1100", "0110", "0011"}, 4);
-    const mha_mask self = {.window = 1};
+    const mha_mask self = {.window_left = 1, .window_right = 1};
     check_evenly("window of 1", &self, 3, (const char *[]){"100", "010", "001"}, 3);
 }
 END_TEST
@@ -128,7 +128,7 @@ START_TEST(fillers_do_not_mask) {
 }
 END_TEST
 
-/* Rows that one after the other have no key for each reason there is; 3 keys and 600. */
+/* Rows without a key, one for each possible reason; 3 keys and 600. */
 START_TEST(rows_with_no_key) {
     static const struct {
         const char *name;
@@ -140,7 +140,7 @@ START_TEST(rows_with_no_key) {
         {.name = "length", .length = true},
         {.name = "no keys at all", .kv_len = true},
         {.name = "causal", .mask = {.causal = MHA_CAUSAL_TOP_LEFT, .query_offset = -2}},
-        {.name = "window", .mask = {.window = 5, .query_offset = 10000}},
+        {.name = "window", .mask = {.window_left = 5, .window_right = 5, .query_offset = 10000}},
     };
     mha_context *context = new_context();
     const size_t none = 0, widths[] = {3, 600};

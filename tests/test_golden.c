@@ -91,7 +91,8 @@ static void add_bias(const struct golden_case *c, mha_mask *mask) {
 }
 
 static mha_mask make_mask(const struct golden_case *c) {
-    mha_mask mask = {.window = c->window, .query_offset = c->query_offset};
+    mha_mask mask = {
+        .window_left = c->window, .window_right = c->window, .query_offset = c->query_offset};
     if (c->keep[0] != '\0') {
         add_keep(c, &mask);
     }
@@ -210,7 +211,7 @@ static bool by_rows(const struct golden_case *c) {
     return strcmp(c->layout, "rows") == 0;
 }
 
-/* Of [batch][row][head][dim], where heads stand side by side as a projection leaves them. */
+/* Strides of [batch][row][head][dim]: the heads are side by side, as a projection writes them. */
 static mha_strides strides(const struct golden_case *c, size_t heads, size_t rows, size_t dim) {
     return by_rows(c) ? (mha_strides){rows * heads * dim, dim, heads * dim} : (mha_strides){0};
 }
@@ -224,7 +225,7 @@ static float *heads_input(const struct golden_case *c, const char *tensor, size_
     return values;
 }
 
-/* The output as [batch][head][row][dim], whatever its layout. */
+/* The output as [batch][head][row][dim], from any layout. */
 static const float *dense_output(const struct golden_case *c, const float *output, size_t dim) {
     if (!by_rows(c)) {
         return output;
@@ -295,7 +296,7 @@ int main(void) {
     }
     TCase *tcase = tcase_create("cases");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 0); /* emulators and valgrind take their time */
+    tcase_set_timeout(tcase, 0); /* emulators and valgrind are slow */
     tcase_add_loop_test(tcase, golden, 0, (int)case_count);
     Suite *suite = suite_create("golden");
     suite_add_tcase(suite, tcase);

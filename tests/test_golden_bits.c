@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whole runs whose results have the same bits on every ISA, by every compiler, on every
- * machine: golden_bits.txt holds hashes of them. Each is also within its bound of the
- * oracle. Run in the tests' folder. MHA_GOLDEN_WRITE=1 writes the file anew.
+ * Whole runs whose results have the same bits on every ISA, by every compiler, on every machine:
+ * golden_bits.txt holds hashes of them. Each is also within its bound of the oracle. Run in the
+ * tests' folder. MHA_GOLDEN_WRITE=1 rewrites the file.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -51,8 +51,9 @@ static void run(const struct bits_case *c, const struct mha_kernels *table,
     mha_context_destroy(&context);
 }
 
-/* Within the oracle's bounds, which can't fail a good result and so are wide, and within what
- * is reached in fact: this share of the largest number. */
+/* Fails the test unless the numbers are within the oracle's bounds, which are wide because they
+ * hold for every correct result, and within this share of the largest number, which the library
+ * reaches. */
 static void check_numbers(const char *what, const struct oracle_number *expected,
                           const float *actual, size_t count, double share) {
     double largest = 0.0, error = 0.0;
@@ -67,7 +68,7 @@ static void check_numbers(const char *what, const struct oracle_number *expected
             largest);
 }
 
-/* Not in thinned runs: what the file holds has been checked when it was written. */
+/* Not in thinned runs: the contents of the file were checked when it was written. */
 static void check_oracle(const struct bits_case *c, const struct bits_problem *p) {
     struct oracle oracle;
     if (env_number("MHA_TEST_STRIDE", 1) > 1) {

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which keys rows may attend to by length, causality and window, against the definition in
+ * Which keys rows may attend to by length, causality and windows, against the definition in
  * mha.h, key by key: for small sizes all of them, and at the ends of what positions and windows
  * can be. Knows nothing of scores.
  */
 #include "mask.h"
 #include "problem.h"
 
-/* |p - j|, for any two positions. */
-static uint64_t distance(int64_t p, int64_t j) {
-    return p > j ? (uint64_t)p - (uint64_t)j : (uint64_t)j - (uint64_t)p;
+/* How far `to` is beyond `from`; 0 if it isn't. */
+static uint64_t beyond(int64_t from, int64_t to) {
+    return to > from ? (uint64_t)to - (uint64_t)from : 0;
 }
 
 static bool attends(const struct mha_mask_view *view, size_t query, size_t key) {
     int64_t p = (int64_t)query + view->offset, j = (int64_t)key;
     return key < view->kv_length && (!view->causal || j <= p) &&
-           (view->window == 0 || distance(p, j) < view->window);
+           (view->window_left == 0 || beyond(j, p) < view->window_left) &&
+           (view->window_right == 0 || beyond(p, j) < view->window_right);
 }
 
 /* The range of the rows together holds all the keys that one of them attends to, and no more. */
@@ -38,10 +39,13 @@ static void check_range(const struct mha_mask_view *view, size_t first, size_t c
 START_TEST(small_ranges) {
     struct mha_mask_view view = {.causal = _i % 2 != 0};
     for (view.kv_length = 0; view.kv_length <= 6; view.kv_length++) {
-        for (view.window = 0; view.window <= 9; view.window++) {
+        for (size_t windows = 0; windows < 100; windows++) {
+            view.window_left = windows % 10;
+            view.window_right = windows / 10;
             for (view.offset = -9; view.offset <= 9; view.offset++) {
-                begin_case("%zu keys, window %zu, offset %d%s", view.kv_length, view.window,
-                           (int)view.offset, view.causal ? ", causal" : "");
+                begin_case("%zu keys, windows %zu and %zu, offset %d%s", view.kv_length,
+                           view.window_left, view.window_right, (int)view.offset,
+                           view.causal ? ", causal" : "");
                 for (size_t first = 0; first < 4; first++) {
                     for (size_t count = 1; count < 5; count++) {
                         check_range(&view, first, count, view.kv_length + 2);
@@ -53,24 +57,28 @@ START_TEST(small_ranges) {
 }
 END_TEST
 
-/* As far out as mha_mask_check lets positions be, and windows around every sum. */
+/* As far out as mha_mask_check allows positions, and windows around every sum. */
 START_TEST(ranges_at_the_ends) {
     const int64_t most = INT64_MAX / 4;
     const int64_t offsets[] = {
         0, most, most - 1, -most, -most + 2, INT64_C(1) << 33, -(INT64_C(1) << 33)};
     for (size_t o = 0; o < sizeof offsets / sizeof *offsets; o++) {
-        uint64_t far = distance(offsets[o], 0);
+        uint64_t far = beyond(0, offsets[o]) + beyond(offsets[o], 0);
         const uint64_t windows[] = {1,          far - 2,    far - 1,        far,
                                     far + 1,    far + 2,    far + 6,        1u << 31,
                                     UINT32_MAX, UINT64_MAX, UINT64_MAX / 2, UINT64_MAX / 2 + 1};
-        for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
+        enum { WINDOWS = sizeof windows / sizeof *windows };
+        for (size_t w = 0; w < 3 * WINDOWS; w++) {
+            uint64_t wide = windows[w % WINDOWS];
+            size_t window = wide < SIZE_MAX ? (size_t)wide : SIZE_MAX;
             struct mha_mask_view view = {
                 .kv_length = 4,
                 .causal = _i % 2 != 0,
                 .offset = offsets[o],
-                .window = windows[w] < SIZE_MAX ? (size_t)windows[w] : SIZE_MAX,
+                .window_left = w / WINDOWS != 1 ? window : 0,
+                .window_right = w / WINDOWS != 2 ? window : 0,
             };
-            begin_case("window %llu, offset %lld%s", (unsigned long long)view.window,
+            begin_case("windows %zu and %zu, offset %lld%s", view.window_left, view.window_right,
                        (long long)view.offset, view.causal ? ", causal" : "");
             check_range(&view, 0, 1, 6);
             check_range(&view, 0, 4, 6);
@@ -84,7 +92,7 @@ START_TEST(window_as_far_as_the_query) {
     begin_case("a window of 2^61 - 1 ends before key 0");
     const float ones[4] = {1.0f, 1.0f, 1.0f, 1.0f};
     float output, attention[4];
-    const mha_mask mask = {.window = (size_t)(INT64_MAX / 4), .query_offset = INT64_MAX / 4};
+    const mha_mask mask = {.window_left = (size_t)(INT64_MAX / 4), .query_offset = INT64_MAX / 4};
     mha_context *context = new_context();
     mha_attention_args args = one_head(1, 4, 1, ones, ones, ones, &output);
     args.attention = attention;

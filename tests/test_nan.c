@@ -31,7 +31,7 @@ static bool anyone_attends(const struct attention_problem *p, const struct oracl
     return false;
 }
 
-/* Every key that is masked for all who could read it is poisoned: not a bit may change. */
+/* Every key that is masked for all queries that could read it is poisoned: no bit may change. */
 START_TEST(what_is_masked_does_not_leak) {
     const struct mask_case *mask = &mask_cases[_i];
     mha_context *context = new_context();
@@ -78,14 +78,14 @@ START_TEST(what_is_masked_does_not_leak) {
 }
 END_TEST
 
-/* A few keys, values, queries and biases are poisoned: who attends to them shows it, and in
- * the elements that they reach; nobody else does. */
+/* A few keys, values, queries and biases are poisoned: the queries that attend to them show it,
+ * in the elements that they reach; no others do. */
 START_TEST(what_is_attended_shows) {
     const struct mask_case *mask = &mask_cases[_i];
     mha_context *context = new_context();
     for (size_t n = 0; n < 12; n += mask_step()) {
         struct generator g = begin_case("attended poison %zu, mask \"%s\"", n, mask->name);
-        /* With ALiBi, the weights of far keys are 0 whatever happens nearby. */
+        /* With ALiBi, the weights of far keys are 0, regardless of the near ones. */
         size_t kv_len = n % 2 || mask->slope != 0.0f ? 40 : 540;
         struct shape_case shape = {"", 2, 20, kv_len, 0, 2, 1, 5, 17, .layouts = "...."};
         struct attention_problem p;
@@ -100,8 +100,9 @@ START_TEST(what_is_attended_shows) {
             }
         }
         ((float *)p.args.query)[next_below(&g, 2 * 2 * 20 * 5)] = NAN;
-        if (p.mask.bias) {
-            ((float *)p.mask.bias)[next_below(&g, shape.kv_len)] = NAN;
+        size_t keys = longest_length(p.mask.kv_lengths, 2, shape.kv_len);
+        if (p.mask.bias && keys > 0 && longest_length(p.mask.q_lengths, 2, 20) > 0) {
+            ((float *)p.mask.bias)[next_below(&g, keys)] = NAN;
         }
         ck_assert_succeeds(mha_attention(context, &p.args));
         struct oracle oracle;
@@ -141,7 +142,7 @@ START_TEST(sequences_do_not_leak) {
 }
 END_TEST
 
-/* A masked key whose values overflow in one head only, whichever it is. */
+/* A masked key whose values overflow in one head only, for each head. */
 START_TEST(heads_do_not_leak) {
     enum { HEADS = 3, DIM = 4, WIDTH = HEADS * DIM, KEYS = 40, MASKED = 7 };
     struct generator g = begin_case("infinite values in head %d", _i);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The three teaching programs that the library sets out to serve, repeated through mha.h and
- * compared with what PyTorch gives in float64 (golden/programs.py, to be read beside this).
- * They differ in what they show; the layer is the same: four linear projections, heads side
- * by side in the width, softmax(Q K^T / sqrt(head_dim)) V.
- * Runs in the folder tests/.
+ * The three teaching programs that the library is made for, written with mha.h and compared with
+ * PyTorch's results in float64 (golden/programs.py is the other half). They differ in what they
+ * show; the layer is the same: four linear projections, heads side by side in the width,
+ * softmax(Q K^T / sqrt(head_dim)) V. Runs in the folder tests/.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +99,7 @@ START_TEST(a_plain) {
     forward(layer, &args);
     compare_a("program_a_plain", &args);
 
-    args.key = args.value = args.query; /* said outright, it is the same */
+    args.key = args.value = args.query; /* the same, given explicitly */
     args.output = golden_output(A_OUTPUT);
     args.attention = golden_output(A_ATTENTION);
     forward(layer, &args);
@@ -226,7 +225,7 @@ START_TEST(b_with_biases) {
 END_TEST
 
 /* From in_proj_weight [3 * d_model][d_model] and in_proj_bias [3 * d_model], as PyTorch keeps
- * them: q, k and v one after another, so slices of them will do. */
+ * them: q, k and v one after another, so slices of them are enough. */
 START_TEST(b_packed) {
     mha_weights separate = program_weights("program_b", B_MODEL, -1, true);
     float in_proj_weight[3 * B_MODEL][B_MODEL];
@@ -286,7 +285,7 @@ START_TEST(c_any_length) {
 }
 END_TEST
 
-/* hidden_size must be divisible by the number of heads: refused, and said in numbers. */
+/* hidden_size must be divisible by the number of heads: refused, with both numbers. */
 START_TEST(c_indivisible) {
     static const struct {
         size_t d_model, n_heads;
@@ -309,7 +308,7 @@ int main(void) {
     golden_set_folder("golden");
     TCase *tcase = tcase_create("programs");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 0); /* emulators and valgrind take their time */
+    tcase_set_timeout(tcase, 0); /* emulators and valgrind are slow */
     tcase_add_test(tcase, a_plain);
     tcase_add_test(tcase, a_causal_mask);
     tcase_add_test(tcase, a_padding_mask);

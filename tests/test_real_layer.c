@@ -94,8 +94,8 @@ START_TEST(chinese) {
 }
 END_TEST
 
-/* Both together, the shorter one padded: its own tokens come out as when it is alone, in every
- * bit. (The longer one's input is the same in both files; the padded one's as well.) */
+/* Both together, the shorter one padded: its own tokens get the same bits as when it is alone.
+ * (The longer one's input is the same in both files; the padded one's as well.) */
 START_TEST(padded_batch) {
     static const char *const names[] = {"english", "chinese"};
     struct npy npy;
@@ -122,7 +122,7 @@ int main(void) {
     golden_set_folder("data");
     TCase *tcase = tcase_create("real layer");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 0); /* emulators and valgrind take their time */
+    tcase_set_timeout(tcase, 0); /* emulators and valgrind are slow */
     tcase_add_test(tcase, english);
     tcase_add_test(tcase, chinese);
     tcase_add_test(tcase, padded_batch);

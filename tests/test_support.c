@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests themselves stand on: that a sample of cases is one of all sizes, not of a few.
+ * What the tests themselves rely on: a sample of cases has all sizes, not a few.
  */
 #include <stdlib.h>
 

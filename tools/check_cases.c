@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The cases of mha check. To add one, add a row; the random ones after the table reach
- * combinations that nobody thought of. Nothing of libm is called: inputs may
- * not depend on it.
+ * The cases of mha check. To add one, add a row. The random cases after the table reach further
+ * combinations. No function of libm is called, because the inputs must not depend on it.
  */
 #include "check_cases.h"
 
@@ -161,7 +160,7 @@ struct maker {
     bool good;
 };
 
-/* Memory that the problem owns; zeroed, one element at least. */
+/* Zeroed memory that the problem owns, of at least one element. */
 static void *own(struct maker *m, size_t count, size_t size) {
     void *memory = calloc(count + 1, size);
     if (memory == NULL) {
@@ -207,8 +206,14 @@ static void make_layer(struct maker *m) {
             bias[i] = floats(m, rows[i], 0.25f, VALUES_ORDINARY);
         }
     }
-    const mha_weights weights = {weight[0], weight[1], weight[2], weight[3],
-                                 bias[0],   bias[1],   bias[2],   bias[3]};
+    const mha_weights weights = {.q = weight[0],
+                                 .k = weight[1],
+                                 .v = weight[2],
+                                 .o = weight[3],
+                                 .q_bias = bias[0],
+                                 .k_bias = bias[1],
+                                 .v_bias = bias[2],
+                                 .o_bias = bias[3]};
     if (m->good && mha_layer_create(&c, &weights, &p->layer) != MHA_OK) {
         m->good = failure("%s", mha_error_message());
     }
@@ -235,7 +240,7 @@ static void make_inputs(struct maker *m) {
     p->attention_count = check->batch * p->config.n_heads * check->q_len * check->kv_len;
 }
 
-/* What the rows of a mask look like, drawn for each row. */
+/* The kinds of rows in a mask; each row's kind is drawn at random. */
 enum row_kind { ROW_MASKED, ROW_OPEN, ROW_LATE, ROW_MOTTLED, ROW_KINDS = 8 };
 
 static bool masked(uint64_t *state, size_t row_kind, size_t key) {
@@ -243,7 +248,8 @@ static bool masked(uint64_t *state, size_t row_kind, size_t key) {
            (row_kind >= ROW_MOTTLED && one_in(state, 4));
 }
 
-/* A mask for all, one of (q_len, kv_len) or one of (batch, 1, 1, kv_len). */
+/* Strides of a mask of full shape, of (q_len, kv_len) or of (batch, 1, 1, kv_len); returns the
+ * number of its rows. */
 static size_t mask_strides(struct maker *m, size_t *batch, size_t *head, size_t *query) {
     const struct check_case *check = m->check;
     size_t keys = check->kv_len, heads = check->config.n_heads;
@@ -267,8 +273,10 @@ static void make_masks(struct maker *m) {
     struct problem *p = m->problem;
     const struct check_case *check = m->check;
     size_t keys = check->kv_len;
-    p->mask = (mha_mask){
-        .causal = check->causal, .window = check->window, .query_offset = check->query_offset};
+    p->mask = (mha_mask){.causal = check->causal,
+                         .window_left = check->window,
+                         .window_right = check->window,
+                         .query_offset = check->query_offset};
     if (check->keep) {
         size_t rows = mask_strides(m, &p->mask.keep_batch_stride, &p->mask.keep_head_stride,
                                    &p->mask.keep_query_stride);

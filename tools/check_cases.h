@@ -20,21 +20,21 @@ enum check_values {
     VALUES_SPECIAL,      /* with NaN and infinities among them */
 };
 
-/* Zero means what it means in mha.h; lengths are given as they are. */
+/* Zero stands for the default, as in mha.h, except in lengths. */
 struct check_case {
     const char *name;
     mha_config config;
     size_t batch, q_len, kv_len;
-    bool cross; /* key and value of their own, else self-attention (kv_len = q_len) */
+    bool cross; /* separate key and value; else self-attention (kv_len = q_len) */
     bool no_biases;
     bool keep, bias, lengths, alibi;
     mha_causal causal;
-    size_t window;
+    size_t window; /* to both sides */
     int64_t query_offset;
     enum check_values values;
 };
 
-/* A case made ready to compute. */
+/* A case that is ready to compute. */
 struct problem {
     mha_layer *layer;
     mha_config config;     /* without defaults */

@@ -9,10 +9,10 @@
 
 #include <stdbool.h>
 
-/* False also, after its summary, where the result is not what was expected of it. */
+/* Also false, after its summary, if the output is not as --expect says. */
 bool command_run(char **arguments);
 bool command_info(char **arguments);
-/* False also, after its table, where two results differ. */
+/* Also false, after its table, if two results differ. */
 bool command_check(char **arguments);
 
 #endif

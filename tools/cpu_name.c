@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The CPU's name as the operating system tells it: x86 says it in clear, ARM boards by
- * numbers and by the board's model.
+ * The CPU's name as the operating system tells it: x86 gives it as text, ARM boards as numbers
+ * and the board's model.
  */
 #include "cpu_name.h"
 

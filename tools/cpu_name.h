@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the CPU is called, for people to read. Nothing is decided by it.
+ * What the CPU is called, for people to read. Nothing depends on it.
  */
 #ifndef MHA_TOOL_CPU_NAME_H
 #define MHA_TOOL_CPU_NAME_H

@@ -14,7 +14,7 @@
 #define MAX_RANK ((size_t)8)
 
 enum element_kind {
-    ELEMENT_OTHER = 0, /* known to the format, of no use here */
+    ELEMENT_OTHER = 0, /* known to the format, not used here */
     ELEMENT_FLOAT,     /* binary16, 32, 64 */
     ELEMENT_BFLOAT16,
     ELEMENT_BOOL,
@@ -39,8 +39,8 @@ struct shape {
     size_t dim[MAX_RANK];
 };
 
-/* The number of elements times element_size to *bytes; false if beyond SIZE_MAX (a
- * dimension of 0 does not excuse the others). */
+/* The number of elements times element_size to *bytes; false if beyond SIZE_MAX (even if another
+ * dimension is 0). */
 bool shape_bytes(const struct shape *shape, size_t element_size, size_t *bytes);
 
 bool shape_equal(const struct shape *a, const struct shape *b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The one place that keeps why the program failed. Single-threaded, as the program is.
+ * Keeps the reason of the last failure. Single-threaded, like the program.
  */
 #include "failure.h"
 

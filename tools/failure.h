@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-/* Exit statuses: a fault in what was given or met, and a wrong command line. */
+/* Exit statuses: a failure, and a wrong command line. */
 #define STATUS_FAILED 1
 #define STATUS_USAGE 2
 

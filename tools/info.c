@@ -18,7 +18,7 @@ static const char usage[] =
     "The version, the CPU, the instruction sets in this build and those that this machine\n"
     "can run, and which of them is chosen: the best one, or what $MHA_ISA names.\n";
 
-/* What mha_context_create() chooses when nobody asks; AUTO if it refuses (recorded). */
+/* What mha_context_create() chooses by default; AUTO if it fails (recorded). */
 static mha_isa chosen_isa(void) {
     mha_context *context;
     if (mha_context_create(NULL, &context) != MHA_OK) {
@@ -32,7 +32,7 @@ static mha_isa chosen_isa(void) {
 
 static void print_isas(int (*has)(mha_isa), const char *quote, const char *separator) {
     const char *before = "";
-    for (mha_isa isa = MHA_ISA_SCALAR; isa < MHA_ISA_COUNT; isa++) {
+    for (mha_isa isa = MHA_ISA_SCALAR; mha_isa_name(isa) != NULL; isa++) {
         if (has(isa)) {
             printf("%s%s%s%s", before, quote, mha_isa_name(isa), quote);
             before = separator;

@@ -114,8 +114,7 @@ static bool broadcast(const struct shape *shape, const size_t full[4], size_t st
     return true;
 }
 
-/* Copies `rows` elements to rows of `keys` equal ones; size is of an element. NULL if out
- * of memory. */
+/* Repeats each of `rows` elements of `size` bytes `keys` times. NULL if out of memory. */
 static void *repeat_keys(const void *column, size_t rows, size_t keys, size_t size) {
     const unsigned char *in = column;
     unsigned char *out =
@@ -130,7 +129,7 @@ static void *repeat_keys(const void *column, size_t rows, size_t keys, size_t si
     return out;
 }
 
-/* The mask's values as bytes or floats, with its keys side by side. */
+/* The mask's values as bytes or floats; the keys of a row are contiguous. */
 static void *mask_values(const struct npy *npy, bool keeps, size_t keys, bool *expanded) {
     size_t size = keeps ? sizeof(uint8_t) : sizeof(float);
     void *values = NULL;
@@ -152,8 +151,10 @@ static void *mask_values(const struct npy *npy, bool keeps, size_t keys, bool *e
     return values;
 }
 
-static bool use_mask(const char *path, const struct npy *npy, const size_t full[4],
+static bool use_mask(const char *path, const struct npy *npy, const mha_config *config,
                      struct inputs *inputs) {
+    const size_t full[4] = {inputs->args.batch, config->n_heads, inputs->args.q_len,
+                            inputs->args.kv_len};
     size_t strides[4];
     bool keeps = npy->element.kind == ELEMENT_BOOL ||
                  (npy->element.kind == ELEMENT_UNSIGNED && npy->element.size == 1);
@@ -193,24 +194,11 @@ static bool use_mask(const char *path, const struct npy *npy, const size_t full[
     return true;
 }
 
-static bool load_masks(const struct input_paths *paths, const mha_config *config,
-                       struct inputs *inputs) {
-    const size_t full[4] = {inputs->args.batch, config->n_heads, inputs->args.q_len,
-                            inputs->args.kv_len};
-    bool good = true;
-    for (size_t i = 0; i < 2 && good; i++) {
-        struct npy npy;
-        if (paths->mask[i] != NULL) {
-            good = npy_load(paths->mask[i], &npy) && use_mask(paths->mask[i], &npy, full, inputs);
-            npy_free(&npy);
-        }
-    }
-    return good;
-}
-
 /* ---- Lengths and slopes --------------------------------------------------- */
 
-static bool use_kv_lengths(const char *path, const struct npy *npy, struct inputs *inputs) {
+static bool use_kv_lengths(const char *path, const struct npy *npy, const mha_config *config,
+                           struct inputs *inputs) {
+    (void)config;
     size_t batch = inputs->args.batch;
     bool is_signed = npy->element.kind == ELEMENT_SIGNED;
     if (!is_signed && npy->element.kind != ELEMENT_UNSIGNED) {
@@ -250,36 +238,40 @@ static float alibi_slope(size_t head, size_t n_heads) {
     return (float)exp2(-step / (double)power);
 }
 
-static bool load_slopes(const char *path, size_t n_heads, struct inputs *inputs) {
-    if (strcmp(path, "auto") == 0) {
-        inputs->slopes = calloc(n_heads, sizeof *inputs->slopes);
-        for (size_t i = 0; inputs->slopes != NULL && i < n_heads; i++) {
-            inputs->slopes[i] = alibi_slope(i, n_heads);
-        }
-        inputs->mask.alibi_slopes = inputs->slopes;
-        return inputs->slopes != NULL || failure_memory();
-    }
-    struct npy npy;
-    if (!npy_load(path, &npy)) {
+static bool use_slopes(const char *path, const struct npy *npy, const mha_config *config,
+                       struct inputs *inputs) {
+    if (!floats_wanted(path, npy)) {
         return false;
     }
-    bool good = floats_wanted(path, &npy);
-    if (good && (npy.shape.rank != 1 || npy.count != n_heads)) {
-        good = failure("%s: shape %s is not (heads,) = (%zu,)", path, shape_text(&npy.shape).text,
-                       n_heads);
+    if (npy->shape.rank != 1 || npy->count != config->n_heads) {
+        return failure("%s: shape %s is not (heads,) = (%zu,)", path, shape_text(&npy->shape).text,
+                       config->n_heads);
     }
-    if (good) {
-        inputs->slopes = npy_floats(&npy);
-        inputs->mask.alibi_slopes = inputs->slopes;
-        good = inputs->slopes != NULL;
-    }
-    npy_free(&npy);
-    return good;
+    inputs->slopes = npy_floats(npy);
+    inputs->mask.alibi_slopes = inputs->slopes;
+    return inputs->slopes != NULL;
 }
 
-static bool load_kv_lengths(const char *path, struct inputs *inputs) {
+static bool make_slopes(size_t n_heads, struct inputs *inputs) {
+    inputs->slopes = calloc(n_heads, sizeof *inputs->slopes);
+    for (size_t i = 0; inputs->slopes != NULL && i < n_heads; i++) {
+        inputs->slopes[i] = alibi_slope(i, n_heads);
+    }
+    inputs->mask.alibi_slopes = inputs->slopes;
+    return inputs->slopes != NULL || failure_memory();
+}
+
+/* ---- All of them ---------------------------------------------------------- */
+
+/* Reads a file, if one is given, and calls use(). */
+static bool load(const char *path, const mha_config *config, struct inputs *inputs,
+                 bool (*use)(const char *path, const struct npy *npy, const mha_config *config,
+                             struct inputs *inputs)) {
     struct npy npy;
-    bool good = npy_load(path, &npy) && use_kv_lengths(path, &npy, inputs);
+    if (path == NULL) {
+        return true;
+    }
+    bool good = npy_load(path, &npy) && use(path, &npy, config, inputs);
     npy_free(&npy);
     return good;
 }
@@ -287,9 +279,13 @@ static bool load_kv_lengths(const char *path, struct inputs *inputs) {
 bool inputs_load(const struct input_paths *paths, const mha_config *config, struct inputs *inputs) {
     *inputs = (struct inputs){0};
     inputs->args.mask = &inputs->mask;
-    bool good = load_sequences(paths, config, inputs) && load_masks(paths, config, inputs) &&
-                (paths->kv_lengths == NULL || load_kv_lengths(paths->kv_lengths, inputs)) &&
-                (paths->alibi == NULL || load_slopes(paths->alibi, config->n_heads, inputs));
+    bool make = paths->alibi != NULL && strcmp(paths->alibi, "auto") == 0;
+    bool good = load_sequences(paths, config, inputs) &&
+                load(paths->mask[0], config, inputs, use_mask) &&
+                load(paths->mask[1], config, inputs, use_mask) &&
+                load(paths->kv_lengths, config, inputs, use_kv_lengths) &&
+                (make ? make_slopes(config->n_heads, inputs)
+                      : load(paths->alibi, config, inputs, use_slopes));
     if (!good) {
         inputs_free(inputs);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * From .npy files to the arguments of mha_forward(): shapes are held against the layer's
- * and each other, masks against what they broadcast to. Knows nothing of weights' names
- * and computes nothing.
+ * From .npy files to the arguments of mha_forward(): compares their shapes with the layer's and
+ * with each other, and masks with what they broadcast to. Knows nothing of weights' names and
+ * computes nothing.
  */
 #ifndef MHA_TOOL_INPUTS_H
 #define MHA_TOOL_INPUTS_H
@@ -22,7 +22,7 @@ struct input_paths {
 struct inputs {
     mha_forward_args args; /* all but the outputs; .mask points to `mask` */
     mha_mask mask;
-    bool batched; /* query came as (batch, q_len, d_model), not (q_len, d_model) */
+    bool batched; /* the query has shape (batch, q_len, d_model), not (q_len, d_model) */
     float *query, *key, *value, *bias, *slopes;
     uint8_t *keep;
     size_t *kv_lengths;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The search for a layer: every scheme of schemes.c is tried at every prefix, and what fits
- * best is taken, if it is one.
+ * The search for a layer: tries every scheme of schemes.c at every prefix and takes the best fit,
+ * if there is only one.
  */
 #include "names.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 
 /* A scheme that fits at a prefix, at least in part. */
 struct match {
-    const char *name; /* of the tensor that told; its first `length` bytes are the prefix */
+    const char *name; /* of the tensor that matched; its first `length` bytes are the prefix */
     size_t length;
     const struct scheme *scheme;
     struct layer_names found;
@@ -30,82 +29,35 @@ struct matches {
 
 /* ---- One scheme at one prefix --------------------------------------------- */
 
-/* prefix[length] + name in the file, in any of the spellings the scheme allows. */
-static const struct tensor *lookup(const struct safetensors *file, const char *prefix,
-                                   size_t length, const char *name, bool any_case) {
-    const struct tensor *tensor = safetensors_find(file, prefix, length, name);
-    for (unsigned flips = 1; tensor == NULL && any_case && flips < 4; flips++) {
-        char spelling[32];
-        snprintf(spelling, sizeof spelling, "%s", name);
-        for (unsigned i = 0; i < 2; i++) {
-            if ((flips >> i & 1) != 0) {
-                spelling[2 * i] ^= 'a' ^ 'A';
-            }
-        }
-        tensor = safetensors_find(file, prefix, length, spelling);
-    }
-    return tensor;
-}
-
-/* Takes the biases by the spelling that finds most of them. */
-static void fill_biases(const struct safetensors *file, struct match *match) {
-    const struct scheme *scheme = match->scheme;
-    size_t most = 0;
-    for (size_t s = 0; s < MAX_SPELLINGS; s++) {
-        const struct tensor *bias[ROLES] = {NULL};
-        size_t n = 0;
-        for (size_t i = 0; i < ROLES; i++) {
-            if (scheme->bias[s][i] != NULL) {
-                bias[i] =
-                    lookup(file, match->name, match->length, scheme->bias[s][i], scheme->any_case);
-                n += bias[i] != NULL;
-            }
-        }
-        if (n > most) {
-            most = n;
-            memcpy(match->found.bias, bias, sizeof bias);
-            match->found.bias_packed = scheme->bias[s][ROLE_K] == NULL;
-        }
-    }
-    match->present += most;
+static const struct tensor *beside(const struct safetensors *file, const struct match *match,
+                                   const char *name) {
+    return name == NULL ? NULL : safetensors_find(file, match->name, match->length, name);
 }
 
 static void fill(const struct safetensors *file, struct match *match) {
     const struct scheme *scheme = match->scheme;
     struct layer_names *found = &match->found;
-    *found = (struct layer_names){.scheme = scheme->name, .transposed = scheme->transposed};
+    *found = (struct layer_names){.scheme = scheme->name,
+                                  .transposed = scheme->transposed,
+                                  .bias_packed = scheme->bias[ROLE_K] == NULL};
     for (size_t i = 0; i < ROLES; i++) {
-        if (scheme->weight[i] != NULL) {
-            found->weight[i] =
-                lookup(file, match->name, match->length, scheme->weight[i], scheme->any_case);
-            match->missing += found->weight[i] == NULL;
-            match->present += found->weight[i] != NULL;
-        }
+        found->weight[i] = beside(file, match, scheme->weight[i]);
+        found->bias[i] = beside(file, match, scheme->bias[i]);
+        match->missing += scheme->weight[i] != NULL && found->weight[i] == NULL;
+        match->present += found->weight[i] != NULL;
+        match->present += found->bias[i] != NULL;
     }
-    fill_biases(file, match);
 }
 
-/* Length of what stands before the scheme's name for a tensor, if `name` ends in that
- * (letters compared without case where the scheme allows); SIZE_MAX if not. */
-static size_t prefix_length(const char *name, const char *end, bool any_case) {
+/* Length of a name without `end`; SIZE_MAX if the name does not end in it. */
+static size_t prefix_length(const char *name, const char *end) {
     size_t length = strlen(name), tail = strlen(end);
-    if (length < tail) {
-        return SIZE_MAX;
-    }
-    const char *at = name + length - tail;
-    for (size_t i = 0; i < tail; i++) {
-        bool same = at[i] == end[i];
-        bool letter = any_case && (i == 0 || i == 2);
-        if (!same && !(letter && tolower((unsigned char)at[i]) == tolower((unsigned char)end[i]))) {
-            return SIZE_MAX;
-        }
-    }
-    return length - tail;
+    return length >= tail && strcmp(name + length - tail, end) == 0 ? length - tail : SIZE_MAX;
 }
 
 /* ---- All of them ---------------------------------------------------------- */
 
-/* Whether `prefix`, as given by a user, names what begins the tensor's name. */
+/* Whether the user's prefix selects a layer whose names begin with name[length]. */
 static bool prefix_allows(const char *prefix, const char *name, size_t length) {
     if (prefix == NULL) {
         return length == 0 || name[length - 1] == '.';
@@ -137,10 +89,9 @@ static bool find_all(const struct safetensors *file, const char *prefix, struct 
         for (size_t s = 0; s < N_SCHEMES; s++) {
             for (size_t i = 0; i < ROLES; i++) {
                 const char *name = file->tensors[t].name;
+                const char *end = schemes[s].weight[i];
                 struct match match = {.name = name, .scheme = &schemes[s]};
-                match.length = schemes[s].weight[i] == NULL
-                                   ? SIZE_MAX
-                                   : prefix_length(name, schemes[s].weight[i], schemes[s].any_case);
+                match.length = end == NULL ? SIZE_MAX : prefix_length(name, end);
                 if (match.length == SIZE_MAX || !prefix_allows(prefix, name, match.length)) {
                     continue;
                 }
@@ -154,8 +105,8 @@ static bool find_all(const struct safetensors *file, const char *prefix, struct 
     return true;
 }
 
-/* By prefix, and at one prefix the best first: whole, then with most tensors, then as
- * the table stands. */
+/* Sorts by prefix, and at one prefix the best first: complete ones, then those with most tensors,
+ * then by the order of the table. */
 static int by_prefix(const void *left, const void *right) {
     const struct match *a = left, *b = right;
     int order = memcmp(a->name, b->name, a->length < b->length ? a->length : b->length);
@@ -175,8 +126,8 @@ static bool same_prefix(const struct match *a, const struct match *b) {
     return a->length == b->length && memcmp(a->name, b->name, a->length) == 0;
 }
 
-/* Leaves the best match of each prefix; of them, where there are any, the whole ones;
- * of them, where there is one, that whose prefix is the user's exactly. */
+/* Keeps the best match of each prefix. If some of these are complete, keeps only them. If one of
+ * those has exactly the user's prefix, keeps only that one. */
 static void keep_best(struct matches *matches, const char *prefix) {
     size_t n = 0, whole = 0, exact = 0;
     if (matches->count > 0) {
@@ -205,7 +156,7 @@ static void keep_best(struct matches *matches, const char *prefix) {
 
 /* ---- What to say ---------------------------------------------------------- */
 
-/* Items of a list into text that has an end: "a, b and 7 more". */
+/* A list of names as text of limited length: "a, b and 7 more". */
 struct list {
     char text[700];
     size_t n;
@@ -276,7 +227,7 @@ static bool fail_missing(const struct safetensors *file, const struct match *mat
     return failure("%s: no weights", file->path); /* not reached: something is missing */
 }
 
-/* The match to use or to speak of, from those that were kept; NULL for none. */
+/* The match with the most tensors; NULL if there are no matches. */
 static const struct match *most_present(const struct matches *matches) {
     const struct match *best = NULL;
     for (size_t i = 0; i < matches->count; i++) {
@@ -287,41 +238,35 @@ static const struct match *most_present(const struct matches *matches) {
     return best;
 }
 
-static bool is_used(const struct layer_names *names, const struct tensor *tensor) {
-    bool used = false;
-    for (size_t i = 0; i < ROLES; i++) {
-        used = used || names->bias[i] == tensor;
-    }
-    return used;
-}
-
-/* Whether a name is the prefix and then a bias by any spelling of the scheme. */
-static bool is_bias(const char *name, const struct match *match, const struct scheme *scheme) {
-    if (strncmp(name, match->name, match->length) != 0) {
-        return false;
-    }
-    for (size_t s = 0; s < MAX_SPELLINGS; s++) {
+/* Whether a name, without the layer's prefix, is that of a bias: a name that some family has,
+ * or one like "q_bias" and "b_q". GPT-2 keeps its causal mask in "bias" and "masked_bias". */
+static bool is_bias(const char *name) {
+    for (size_t s = 0; s < N_SCHEMES; s++) {
         for (size_t i = 0; i < ROLES; i++) {
-            const char *bias = scheme->bias[s][i];
-            if (bias != NULL && prefix_length(name, bias, scheme->any_case) == match->length) {
+            if (schemes[s].bias[i] != NULL && strcmp(name, schemes[s].bias[i]) == 0) {
                 return true;
             }
         }
     }
-    return false;
+    bool gpt2 = strcmp(name, "bias") == 0 || strcmp(name, "masked_bias") == 0;
+    bool b = (name[0] == 'b' || name[0] == 'B') && name[1] == '_';
+    return strchr(name, '.') == NULL && !gpt2 && (b || strstr(name, "bias") != NULL);
 }
 
-/* A bias that is there and would be left out is a wrong result that nobody sees: whatever
- * any scheme would take for one must be used. */
+/* Leaving out a bias would silently give a wrong result. */
 static bool refuse_unused_biases(const struct safetensors *file, const struct match *match) {
+    const struct layer_names *found = &match->found;
     for (size_t t = 0; t < file->count; t++) {
         const struct tensor *tensor = &file->tensors[t];
-        for (size_t s = 0; s < N_SCHEMES; s++) {
-            if (is_bias(tensor->name, match, &schemes[s]) && !is_used(&match->found, tensor)) {
-                return failure("%s: tensor '%s' is named like a bias of the layer, but by the "
-                               "names of %s it would not be used",
-                               file->path, tensor->name, match->scheme->name);
-            }
+        bool used = false;
+        for (size_t i = 0; i < ROLES; i++) {
+            used = used || tensor == found->bias[i] || tensor == found->weight[i];
+        }
+        if (!used && strncmp(tensor->name, match->name, match->length) == 0 &&
+            is_bias(tensor->name + match->length)) {
+            return failure("%s: tensor '%s' is named like a bias of the layer, but by the "
+                           "names of %s it would not be used",
+                           file->path, tensor->name, match->scheme->name);
         }
     }
     return true;
@@ -340,10 +285,10 @@ static bool choose(const struct safetensors *file, const char *prefix, const str
         return fail_several(file, all);
     }
     for (size_t i = 0; i < MAX_REFUSED; i++) {
-        const char *refused = best->scheme->refused[i];
-        if (refused != NULL && lookup(file, best->name, best->length, refused, false) != NULL) {
-            return failure("%s: the layer has '%.*s%s', which is not supported", file->path,
-                           (int)best->length, best->name, refused);
+        const struct tensor *refused = beside(file, best, best->scheme->refused[i]);
+        if (refused != NULL) {
+            return failure("%s: the layer has '%s', which is not supported", file->path,
+                           refused->name);
         }
     }
     *names = best->found;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * .npy files. The header is a Python dict literal; the parser here takes exactly the
- * literals the format allows and nothing else of Python.
+ * .npy files. The header is a Python dict literal; the parser accepts the literals that the
+ * format allows and no other Python.
  */
 #include "npy.h"
 
@@ -15,8 +15,8 @@
 /* Real headers have 118 bytes; NumPy itself refuses more than 10,000. */
 #define MAX_HEADER ((size_t)1 << 20)
 
-/* Reads up to `want` bytes into a buffer that grows with what is really there; *have is
- * the number had. The caller frees *out, which is NULL on failure. */
+/* Reads up to `want` bytes into a buffer that grows as data arrives; *have is the number read.
+ * The caller frees *out, which is NULL on failure. */
 static bool read_growing(FILE *stream, const char *name, size_t want, unsigned char **out,
                          size_t *have) {
     size_t capacity = want < 65536 ? want : 65536;
@@ -71,7 +71,7 @@ static bool take(struct cursor *c, const char *text) {
     return true;
 }
 
-/* A string in either kind of quotes; without escapes, which no field here needs. */
+/* A string in either kind of quotes, without escapes: no field needs them. */
 static bool take_string(struct cursor *c, char *out, size_t capacity) {
     skip_space(c);
     if (c->at == c->end || (*c->at != '\'' && *c->at != '"')) {
@@ -105,7 +105,7 @@ static bool take_number(struct cursor *c, size_t *out) {
     return c->at > start && (*start != '0' || c->at == start + 1);
 }
 
-/* A tuple of numbers; false also for "(3)", which is no tuple in Python. */
+/* A tuple of numbers. "(3)" is refused: it is not a tuple in Python. */
 static bool take_shape(struct cursor *c, struct shape *shape) {
     if (!take(c, "(")) {
         return false;
@@ -303,8 +303,8 @@ struct npy_type_text npy_type_text(const struct npy *npy) {
 const unsigned char *npy_element(const struct npy *npy, size_t index) {
     size_t place = index;
     if (npy->fortran_order) {
-        /* Coordinates come off the index last first, and the first varies fastest:
-         * place = c0 + d0 * (c1 + d1 * (c2 + …)). */
+        /* Takes the coordinates from the index, the last one first; in the file the first varies
+         * fastest: place = c0 + d0 * (c1 + d1 * (c2 + …)). */
         place = 0;
         for (size_t i = npy->shape.rank, rest = index; i-- > 0;) {
             place = place * npy->shape.dim[i] + rest % npy->shape.dim[i];
@@ -330,8 +330,8 @@ float *npy_floats(const struct npy *npy) {
 /* ---- Writing -------------------------------------------------------------- */
 
 static bool write_header(FILE *stream, const struct shape *shape) {
-    /* What numpy.save pads with: room for the first dimension to grow to 21 digits, then
-     * 1 to 64 spaces and a newline up to a multiple of 64. */
+    /* The padding of numpy.save: room for the first dimension to grow to 21 digits, then 1 to 64
+     * spaces and a newline up to a multiple of 64. */
     const int growth = 21;
     char first[24];
     int digits = snprintf(first, sizeof first, "%zu", shape->rank > 0 ? shape->dim[0] : 0);

@@ -19,15 +19,14 @@ struct npy {
     unsigned char *bytes;
 };
 
-/* Reads one array from a stream that holds it and nothing after it. `name` is what
- * messages call the stream. On failure *npy is empty. Never allocates more than a small
- * multiple of what the stream really holds, whatever its header claims. */
+/* Reads one array from a stream that holds it and nothing after it. `name` is what messages call
+ * the stream. On failure *npy is empty. Allocates at most a small multiple of what the stream
+ * holds, even if its header claims more. */
 bool npy_read(FILE *stream, const char *name, struct npy *npy);
 bool npy_load(const char *path, struct npy *npy);
 void npy_free(struct npy *npy);
 
-/* Float, bool, integers in words, without their byte order: "float64", "int32"; for
- * messages. */
+/* The element type in words, without its byte order: "float64", "int32"; for messages. */
 struct npy_type_text {
     char text[32];
 };

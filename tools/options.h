@@ -27,8 +27,8 @@ struct option {
 /* arguments: NULL-terminated. */
 bool options_parse(char **arguments, struct option *options, size_t n_options);
 
-/* The values of options that were given, as numbers; *out keeps what it holds where
- * the option was not given. */
+/* The values of options that were given, as numbers; *out is unchanged if the option was not
+ * given. */
 bool option_size(const struct option *option, size_t least, size_t *out);
 bool option_int64(const struct option *option, int64_t *out);
 bool option_double(const struct option *option, double *out); /* finite */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Output files, all or nothing: on failure, and when a signal ends the program, what
- * stood there before still does and no temporary file stays.
+ * Output files: write, fsync, rename. On failure the old file is unchanged and no temporary file
+ * is left.
  */
 #include "output.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <libgen.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,140 +20,27 @@ static bool fail_errno(const struct output *output) {
     return failure("%s: %s", output->path, strerror(errno));
 }
 
-/* ---- Signals -------------------------------------------------------------- */
-
-/* Temporary files to remove if a signal ends the program. */
-static const char *volatile pending[4];
-
-static void remove_pending(int number) {
-    for (size_t i = 0; i < sizeof pending / sizeof pending[0]; i++) {
-        if (pending[i] != NULL) {
-            unlink(pending[i]);
-        }
-    }
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
-/* Has `from` (NULL: a free place) stand for `to` in the list. */
-static void replace_pending(const char *from, const char *to) {
-    for (size_t i = 0; i < sizeof pending / sizeof pending[0]; i++) {
-        if (pending[i] == from) {
-            pending[i] = to;
-            return;
-        }
-    }
-}
-
-static void catch_signals(void) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        struct sigaction action;
-        if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler == SIG_DFL) {
-            action = (struct sigaction){.sa_handler = remove_pending};
-            sigaction(numbers[i], &action, NULL);
-        }
-    }
-    /* A full disk or a reader gone are errors of a write, not the end of the program. */
-    signal(SIGXFSZ, SIG_IGN);
-    signal(SIGPIPE, SIG_IGN);
-}
-
-/* ---- Opening -------------------------------------------------------------- */
-
-/* The directory of a path, ending in '/', in new memory. */
-static char *directory_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? strdup("./") : strndup(path, (size_t)(slash - path) + 1);
-}
-
-/* a + b in new memory; NULL if either is. */
-static char *join(const char *a, const char *b) {
-    if (a == NULL || b == NULL) {
-        return NULL;
-    }
-    size_t size = strlen(a) + strlen(b) + 1;
-    char *joined = malloc(size);
-    if (joined != NULL) {
-        snprintf(joined, size, "%s%s", a, b);
-    }
-    return joined;
-}
-
-/* Where a symbolic link that leads to no file leads, link after link, in new memory; of
- * anything else the path itself. NULL: see errno. */
-static char *follow(const char *path) {
-    char text[PATH_MAX + 1];
-    char *at = strdup(path);
-    ssize_t length;
-    /* It ends: stat() was through with the links, and found nothing. */
-    while (at != NULL && (length = readlink(at, text, sizeof text - 1)) >= 0) {
-        text[length] = '\0';
-        char *directory = text[0] == '/' ? strdup("") : directory_of(at);
-        free(at);
-        at = join(directory, text);
-        free(directory);
-    }
-    return at;
-}
-
-/* The one absolute name of a file that may not exist yet. NULL: see errno. */
-static char *resolve(const char *path, bool exists) {
-    if (exists) {
-        return realpath(path, NULL);
-    }
-    char *place = follow(path);
-    char *directory = place == NULL ? NULL : directory_of(place);
-    char *real = directory == NULL ? NULL : realpath(directory, NULL);
-    const char *slash = place == NULL ? NULL : strrchr(place, '/');
-    char *parent = join(real, "/");
-    char *resolved = join(parent, slash == NULL ? place : slash + 1);
-    free(place);
-    free(directory);
-    free(real);
-    free(parent);
-    return resolved;
-}
-
-/* A new file in the target's directory; its name to *name. -1: see errno. */
-static int create_beside(const char *target, mode_t mode, char **name) {
-    char *directory = directory_of(target);
-    int descriptor = -1;
-    for (int i = 0; descriptor < 0 && i < 1000; i++) {
-        char base[64];
-        snprintf(base, sizeof base, ".mha-%ld-%d.tmp", (long)getpid(), i);
-        *name = join(directory, base);
-        if (*name == NULL) {
-            break;
-        }
-        descriptor = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-        if (descriptor < 0) {
-            int error = errno;
-            free(*name);
-            *name = NULL;
-            errno = error;
-            if (error != EEXIST) {
-                break;
-            }
-        }
-    }
-    free(directory);
-    return descriptor;
-}
-
-/* Whether a file is the one that standard output goes to. What else the program has to say
- * would be lost in it; on a terminal and in /dev/null nothing is. */
+/* Whether standard output goes to this file. The program's summary would mix with the array
+ * there; on a terminal and in /dev/null it does no harm. */
 static bool is_stdout(const struct stat *file) {
     struct stat standard;
-    return (S_ISREG(file->st_mode) || S_ISFIFO(file->st_mode) || S_ISSOCK(file->st_mode)) &&
-           fstat(STDOUT_FILENO, &standard) == 0 && standard.st_dev == file->st_dev &&
-           standard.st_ino == file->st_ino;
+    return !S_ISCHR(file->st_mode) && fstat(STDOUT_FILENO, &standard) == 0 &&
+           standard.st_dev == file->st_dev && standard.st_ino == file->st_ino;
 }
 
-bool output_open(struct output *output, const char *path) {
+/* Whether new files can be created in the folder of a file. */
+static bool folder_is_writable(const char *path) {
+    char *copy = strdup(path);
+    bool good = copy != NULL && access(dirname(copy), W_OK | X_OK) == 0;
+    free(copy);
+    return good;
+}
+
+bool output_check(struct output *output, const char *path) {
     struct stat status;
-    *output = (struct output){.path = path};
-    catch_signals();
+    mode_t mask = umask(0);
+    umask(mask);
+    *output = (struct output){.path = path, .mode = 0666 & ~mask};
     bool exists = stat(path, &status) == 0;
     if (!exists && errno != ENOENT) {
         return fail_errno(output);
@@ -162,47 +49,66 @@ bool output_open(struct output *output, const char *path) {
         errno = EISDIR;
         return fail_errno(output);
     }
-    int descriptor;
     output->is_stdout = exists && is_stdout(&status);
     if (output->is_stdout) {
-        descriptor = dup(STDOUT_FILENO); /* goes on where it stands */
-    } else if (exists && !S_ISREG(status.st_mode)) {
-        descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    } else {
-        /* A file that its owner made read-only is not to be replaced either. */
-        if (exists && access(path, W_OK) != 0) {
-            return fail_errno(output);
-        }
-        output->target = resolve(path, exists);
-        if (output->target == NULL) {
-            return fail_errno(output);
-        }
-        descriptor = create_beside(output->target, 0666, &output->temporary);
-        if (descriptor >= 0) {
-            replace_pending(NULL, output->temporary);
-            if (exists) {
-                (void)!fchmod(descriptor, status.st_mode & 0777); /* nice to have */
-            }
-        }
+        return true;
     }
+    /* A read-only file is not replaced, though rename() would do it. */
+    if (exists && access(path, W_OK) != 0) {
+        return fail_errno(output);
+    }
+    if (exists && !S_ISREG(status.st_mode)) {
+        return true;
+    }
+    output->mode = exists ? status.st_mode & 0777 : output->mode;
+    output->target = exists ? realpath(path, NULL) : strdup(path);
+    return (output->target != NULL && folder_is_writable(output->target)) || fail_errno(output);
+}
+
+bool output_same(const struct output *a, const struct output *b) {
+    return (a->is_stdout && b->is_stdout) ||
+           (a->target != NULL && b->target != NULL && strcmp(a->target, b->target) == 0);
+}
+
+/* A new file beside the target, open. -1: see errno. */
+static int create_temporary(struct output *output) {
+    size_t size = strlen(output->target) + sizeof ".XXXXXX";
+    output->temporary = malloc(size);
+    if (output->temporary == NULL) {
+        return -1;
+    }
+    snprintf(output->temporary, size, "%s.XXXXXX", output->target);
+    int descriptor = mkstemp(output->temporary);
+    if (descriptor < 0) {
+        output->temporary[0] = '\0'; /* nothing to remove */
+    } else {
+        (void)!fchmod(descriptor, output->mode); /* the file is good without it */
+    }
+    return descriptor;
+}
+
+bool output_open(struct output *output) {
+    /* A full disk and a closed pipe are errors of a write; they must not end the program. */
+    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    int descriptor = output->is_stdout        ? dup(STDOUT_FILENO) /* continues at its position */
+                     : output->target != NULL ? create_temporary(output)
+                                              : open(output->path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     output->stream = descriptor < 0 ? NULL : fdopen(descriptor, "wb");
     if (output->stream == NULL) {
         fail_errno(output);
         if (descriptor >= 0) {
             close(descriptor);
         }
-        output_discard(output);
         return false;
     }
     return true;
 }
 
-/* ---- Finishing ------------------------------------------------------------ */
-
 bool output_finish(struct output *output) {
     FILE *stream = output->stream;
     output->stream = NULL;
-    /* EINVAL: a file system that does not know fsync. */
+    /* EINVAL: a file system without fsync. */
     bool good = fflush(stream) == 0 &&
                 (output->target == NULL || fsync(fileno(stream)) == 0 || errno == EINVAL);
     if (!good) {
@@ -213,99 +119,15 @@ bool output_finish(struct output *output) {
     return fclose(stream) == 0 || fail_errno(output);
 }
 
-/* Has what stood at the target before stand there again. */
-static void take_back(struct output *output) {
-    if (output->backup != NULL) {
-        rename(output->backup, output->target);
-        unlink(output->backup); /* rename leaves it if both are still the same file */
-        free(output->backup);
-        output->backup = NULL;
-    } else if (output->target != NULL && output->temporary == NULL) {
-        unlink(output->target);
-    }
-}
-
-/* Keeps what stands at the target under another name, if anything does. */
-static bool back_up(struct output *output) {
-    struct stat status;
-    if (lstat(output->target, &status) != 0) {
-        return errno == ENOENT || fail_errno(output);
-    }
-    if (!S_ISREG(status.st_mode)) {
-        return failure("%s: no longer a regular file", output->path);
-    }
-    int descriptor = create_beside(output->target, 0600, &output->backup);
-    if (descriptor < 0) {
-        return fail_errno(output);
-    }
-    close(descriptor);
-    unlink(output->backup);
-    /* Where there are no hard links, moving it away does as well. */
-    if (link(output->target, output->backup) != 0 && rename(output->target, output->backup) != 0) {
-        fail_errno(output);
-        free(output->backup);
-        output->backup = NULL;
-        return false;
+bool output_commit(struct output *output) {
+    if (output->temporary != NULL) {
+        if (rename(output->temporary, output->target) != 0) {
+            return fail_errno(output);
+        }
+        free(output->temporary);
+        output->temporary = NULL;
     }
     return true;
-}
-
-static bool put_in_place(struct output *output, bool last) {
-    if (output->target == NULL) {
-        return true;
-    }
-    if (!last && !back_up(output)) {
-        return false;
-    }
-    if (rename(output->temporary, output->target) != 0) {
-        fail_errno(output);
-        if (output->backup != NULL) {
-            take_back(output);
-        }
-        return false;
-    }
-    replace_pending(output->temporary, NULL);
-    free(output->temporary);
-    output->temporary = NULL;
-    return true;
-}
-
-static bool put_all_in_place(struct output *outputs, size_t n) {
-    size_t last = 0; /* the one after which nothing can fail */
-    for (size_t i = 0; i < n; i++) {
-        last = outputs[i].target != NULL ? i : last;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (!put_in_place(&outputs[i], i == last)) {
-            while (i-- > 0) {
-                take_back(&outputs[i]);
-            }
-            return false;
-        }
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (outputs[i].backup != NULL) {
-            unlink(outputs[i].backup);
-        }
-    }
-    return true;
-}
-
-bool outputs_commit(struct output *outputs, size_t n) {
-    for (size_t i = 1; i < n; i++) {
-        for (size_t j = 0; j < i; j++) {
-            if (outputs[i].target != NULL && outputs[j].target != NULL &&
-                strcmp(outputs[i].target, outputs[j].target) == 0) {
-                return failure("%s: asked to hold two outputs", outputs[i].path);
-            }
-        }
-    }
-    sigset_t all, before; /* all or nothing for signals, too */
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, &before);
-    bool good = put_all_in_place(outputs, n);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    return good;
 }
 
 void output_discard(struct output *output) {
@@ -314,10 +136,8 @@ void output_discard(struct output *output) {
     }
     if (output->temporary != NULL) {
         unlink(output->temporary);
-        replace_pending(output->temporary, NULL);
     }
     free(output->temporary);
-    free(output->backup);
     free(output->target);
     *output = (struct output){0};
 }

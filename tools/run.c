@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * mha run: one attention layer from files to files. Everything is checked before anything
- * is computed, and the outputs appear together or not at all.
+ * is computed, and no output appears before all of them are written.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "commands.h"
-#include "expect.h"
 #include "failure.h"
 #include "inputs.h"
 #include "npy.h"
@@ -18,7 +18,7 @@
 #include "run_arguments.h"
 #include "weights.h"
 
-/* A result: its shape, its values, and the file that is to hold it, if any. */
+/* A result: its shape, its values and the file to write it to, if any. */
 struct result {
     const char *path;
     struct shape shape;
@@ -45,9 +45,6 @@ static bool fail_library(const char *prefix, const char *separator) {
 
 static bool load(struct run *run) {
     const struct run_arguments *asked = &run->asked;
-    if (asked->context.isa != MHA_ISA_AUTO) {
-        unsetenv("MHA_ISA"); /* which a layer would ask, too, and might not like */
-    }
     if (mha_context_create(&asked->context, &run->context) != MHA_OK) {
         return fail_library("", "");
     }
@@ -59,14 +56,15 @@ static bool load(struct run *run) {
     run->weights.config.masked_rows = asked->masked_rows;
     mha_status status = mha_layer_create(&run->weights.config, &run->weights.arrays, &run->layer);
     if (status != MHA_OK) {
-        bool at_fault = status == MHA_ERROR_ARGUMENT; /* the file, not memory or $MHA_ISA */
+        bool at_fault = status == MHA_ERROR_ARGUMENT; /* the file, not memory */
         return fail_library(at_fault ? asked->weights : "", at_fault ? ": " : "");
     }
     if (!inputs_load(&asked->inputs, mha_layer_config(run->layer), &run->inputs)) {
         return false;
     }
     run->inputs.mask.causal = asked->causal;
-    run->inputs.mask.window = asked->window;
+    run->inputs.mask.window_left = asked->window_left;
+    run->inputs.mask.window_right = asked->window_right;
     run->inputs.mask.query_offset = asked->query_offset;
     return true;
 }
@@ -102,7 +100,7 @@ static bool load_expected(struct run *run) {
                    shape_text(&run->expected.shape).text, shape_text(output).text);
 }
 
-/* Places for the results, in memory and on the disk. */
+/* Memory and files for the results. */
 static bool prepare(struct run *run) {
     for (size_t i = 0; i < N_RESULTS; i++) {
         struct result *result = &run->results[i];
@@ -117,14 +115,12 @@ static bool prepare(struct run *run) {
             return failure("out of memory for an array of shape %s",
                            shape_text(&result->shape).text);
         }
-        if (result->path != NULL && !output_open(&run->files[i], result->path)) {
+        if (result->path != NULL && !output_check(&run->files[i], result->path)) {
             return false;
         }
     }
-    /* What is written there can't be taken back as other files can. */
-    return !run->files[OUTPUT].is_stdout || !run->files[ATTENTION].is_stdout ||
-           failure("%s: standard output is asked to hold two outputs",
-                   run->results[ATTENTION].path);
+    return !output_same(&run->files[OUTPUT], &run->files[ATTENTION]) ||
+           failure("%s: asked to hold two outputs", run->results[ATTENTION].path);
 }
 
 static bool compute(struct run *run) {
@@ -149,6 +145,9 @@ static bool write_results(struct run *run) {
         if (result->path == NULL) {
             continue;
         }
+        if (!output_open(&run->files[i])) {
+            return false;
+        }
         if (!npy_write(run->files[i].stream, &result->shape, result->values)) {
             return failure("%s: %s", result->path, strerror(errno));
         }
@@ -156,7 +155,7 @@ static bool write_results(struct run *run) {
             return false;
         }
     }
-    return outputs_commit(run->files, N_RESULTS);
+    return output_commit(&run->files[OUTPUT]) && output_commit(&run->files[ATTENTION]);
 }
 
 /* ---- What it says --------------------------------------------------------- */
@@ -212,12 +211,43 @@ static void print_summary(const struct run *run, FILE *to) {
             run->milliseconds);
 }
 
+/* How far the output is from the expected array, of the same shape, in double. */
+struct difference {
+    double largest;  /* |output - expected|; infinite where only one of them is NaN */
+    double scale;    /* largest finite |expected| */
+    double relative; /* largest / scale; 0 for 0 / 0 */
+    size_t index;    /* of the largest, in C order */
+};
+
+static struct difference compare(const struct npy *expected, const float *output) {
+    struct difference found = {0};
+    for (size_t i = 0; i < expected->count; i++) {
+        double want = element_float(&expected->element, npy_element(expected, i));
+        double have = (double)output[i];
+        double difference = fabs(have - want);
+        if (have == want || (isnan(have) && isnan(want))) {
+            difference = 0; /* equal infinities, too */
+        } else if (isnan(difference)) {
+            difference = INFINITY;
+        }
+        if (difference > found.largest) {
+            found.largest = difference;
+            found.index = i;
+        }
+        if (isfinite(want) && fabs(want) > found.scale) {
+            found.scale = fabs(want);
+        }
+    }
+    found.relative = found.largest == 0 ? 0 : found.largest / found.scale;
+    return found;
+}
+
 static bool judge(const struct run *run, FILE *to) {
     const struct run_arguments *asked = &run->asked;
     if (asked->expect == NULL) {
         return true;
     }
-    struct difference found = expect_compare(&run->expected, run->results[OUTPUT].values);
+    struct difference found = compare(&run->expected, run->results[OUTPUT].values);
     fprintf(to, "difference  %.3g at most (element %zu), %.3g of the largest |expected|, %.6g\n",
             found.largest, found.index, found.relative, found.scale);
     return asked->tolerance_text == NULL || found.relative <= asked->tolerance ||
@@ -245,7 +275,7 @@ static bool run_all(struct run *run) {
     if (!load_expected(run) || !prepare(run) || !compute(run) || !write_results(run)) {
         return false;
     }
-    /* An array that goes to standard output has it to itself. */
+    /* Nothing else is printed to standard output if an array goes there. */
     bool taken = run->files[OUTPUT].is_stdout || run->files[ATTENTION].is_stdout;
     FILE *to = taken ? stderr : stdout;
     print_summary(run, to);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What mha run can be asked for, and how. An option is a line in the usage text, a name in
- * the enumeration and a row in the table.
+ * The options of mha run. An option is a line in the usage text, a name in the enumeration and a
+ * row in the table.
  */
 #include "run_arguments.h"
 
@@ -31,6 +31,8 @@ const char run_usage[] =
     "  --causal[=KIND]      top-left: query i stands at key i; bottom-right (default): the\n"
     "                       last query stands at the sequence's last key\n"
     "  --window W           only keys less than W away from the query's position\n"
+    "  --window-left W      only keys less than W before it (default: as --window)\n"
+    "  --window-right W     only keys less than W after it (default: as --window)\n"
     "  --query-offset N     added to every query's position\n"
     "  --alibi FILE|auto    slopes (heads,): adds -slope * distance to the scores; auto: those\n"
     "                       of the paper\n"
@@ -57,6 +59,8 @@ enum {
     KV_LENGTHS,
     CAUSAL,
     WINDOW,
+    WINDOW_LEFT,
+    WINDOW_RIGHT,
     QUERY_OFFSET,
     ALIBI,
     MASKED_ROWS,
@@ -72,17 +76,30 @@ enum {
 };
 
 static const struct option known[N_OPTIONS] = {
-    [WEIGHTS] = {.name = "weights"},       [PREFIX] = {.name = "prefix"},
-    [HEADS] = {.name = "heads"},           [KV_HEADS] = {.name = "kv-heads"},
-    [QUERY] = {.name = "query"},           [KEY] = {.name = "key"},
-    [VALUE] = {.name = "value"},           [MASK] = {.name = "mask", .kind = OPTION_TWICE},
-    [KV_LENGTHS] = {.name = "kv-lengths"}, [CAUSAL] = {.name = "causal", .kind = OPTION_MAYBE},
-    [WINDOW] = {.name = "window"},         [QUERY_OFFSET] = {.name = "query-offset"},
-    [ALIBI] = {.name = "alibi"},           [MASKED_ROWS] = {.name = "masked-rows"},
-    [SCALE] = {.name = "scale"},           [ISA] = {.name = "isa"},
-    [THREADS] = {.name = "threads"},       [OUTPUT] = {.name = "output"},
-    [ATTENTION] = {.name = "attention"},   [EXPECT] = {.name = "expect"},
-    [TOLERANCE] = {.name = "tolerance"},   [HELP] = {.name = "help", .kind = OPTION_FLAG},
+    [WEIGHTS] = {.name = "weights"},
+    [PREFIX] = {.name = "prefix"},
+    [HEADS] = {.name = "heads"},
+    [KV_HEADS] = {.name = "kv-heads"},
+    [QUERY] = {.name = "query"},
+    [KEY] = {.name = "key"},
+    [VALUE] = {.name = "value"},
+    [MASK] = {.name = "mask", .kind = OPTION_TWICE},
+    [KV_LENGTHS] = {.name = "kv-lengths"},
+    [CAUSAL] = {.name = "causal", .kind = OPTION_MAYBE},
+    [WINDOW] = {.name = "window"},
+    [WINDOW_LEFT] = {.name = "window-left"},
+    [WINDOW_RIGHT] = {.name = "window-right"},
+    [QUERY_OFFSET] = {.name = "query-offset"},
+    [ALIBI] = {.name = "alibi"},
+    [MASKED_ROWS] = {.name = "masked-rows"},
+    [SCALE] = {.name = "scale"},
+    [ISA] = {.name = "isa"},
+    [THREADS] = {.name = "threads"},
+    [OUTPUT] = {.name = "output"},
+    [ATTENTION] = {.name = "attention"},
+    [EXPECT] = {.name = "expect"},
+    [TOLERANCE] = {.name = "tolerance"},
+    [HELP] = {.name = "help", .kind = OPTION_FLAG},
 };
 
 static bool read_choices(const struct option *o, struct run_arguments *run) {
@@ -112,7 +129,10 @@ static bool read_choices(const struct option *o, struct run_arguments *run) {
 static bool read_numbers(const struct option *o, struct run_arguments *run) {
     if (!option_size(&o[HEADS], 1, &run->n_heads) ||
         !option_size(&o[KV_HEADS], 1, &run->n_kv_heads) ||
-        !option_size(&o[WINDOW], 1, &run->window) ||
+        !option_size(&o[WINDOW], 1, &run->window_left) ||
+        !option_size(&o[WINDOW], 1, &run->window_right) ||
+        !option_size(&o[WINDOW_LEFT], 1, &run->window_left) ||
+        !option_size(&o[WINDOW_RIGHT], 1, &run->window_right) ||
         !option_size(&o[THREADS], 1, &run->context.threads) ||
         !option_int64(&o[QUERY_OFFSET], &run->query_offset) ||
         !option_double(&o[SCALE], &run->scale) || !option_double(&o[TOLERANCE], &run->tolerance)) {

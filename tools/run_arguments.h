@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The command line of mha run, read into what it asks for. Opens no file.
+ * Parses the command line of mha run. Opens no file.
  */
 #ifndef MHA_TOOL_RUN_ARGUMENTS_H
 #define MHA_TOOL_RUN_ARGUMENTS_H
@@ -16,7 +16,7 @@ struct run_arguments {
     size_t n_heads, n_kv_heads;   /* n_kv_heads 0: n_heads */
     struct input_paths inputs;
     mha_causal causal;
-    size_t window;
+    size_t window_left, window_right;
     int64_t query_offset;
     mha_masked_rows masked_rows;
     double scale; /* 0: the default */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opening a safetensors file and reading tensors from it. safetensors_header.c takes the
- * JSON apart; here its offsets are held against each other and against the file.
+ * Opening a safetensors file and reading tensors from it. safetensors_header.c parses the JSON;
+ * this file compares its offsets with each other and with the file's size.
  */
 #include "safetensors.h"
 
@@ -58,7 +58,7 @@ static bool check_tensor(const char *path, const struct tensor *tensor, uint64_t
                        path, tensor->name, tensor->end, data_size);
     }
     if (tensor->element.size == 0) {
-        return true; /* a type from the future: nothing to hold its length against */
+        return true; /* an unknown type: its length can't be checked */
     }
     struct shape_text shape = shape_text(&tensor->shape);
     size_t bytes;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * safetensors files: 8 bytes of header length, a JSON header, the tensors' bytes. The
- * whole header is checked when the file is opened; data is read tensor by tensor, so a
- * checkpoint of any size costs no more memory than what is asked of it. Knows nothing
- * of what tensors are for.
+ * safetensors files: 8 bytes of header length, a JSON header, the tensors' bytes. The whole
+ * header is checked when the file is opened; data is read tensor by tensor, so memory grows with
+ * the tensors that are read, not with the file. Knows nothing of what tensors are for.
  */
 #ifndef MHA_TOOL_SAFETENSORS_H
 #define MHA_TOOL_SAFETENSORS_H
@@ -12,7 +11,7 @@
 
 struct tensor {
     const char *name;
-    const char *dtype; /* as the file says it */
+    const char *dtype; /* as in the file */
     struct element element;
     struct shape shape;
     uint64_t begin, end; /* of its bytes, from the start of the data */
@@ -27,9 +26,9 @@ struct safetensors {
     size_t count;
 };
 
-/* Refuses whatever is not exactly as the format demands: names that repeat, offsets that
- * overlap, leave holes or disagree with type and shape, bytes after the data. On
- * failure *file is empty. */
+/* Refuses a file that does not follow the format exactly: names that repeat, offsets that
+ * overlap, leave holes or disagree with type and shape, bytes after the data. On failure *file is
+ * empty. */
 bool safetensors_open(const char *path, struct safetensors *file);
 void safetensors_close(struct safetensors *file);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * jsmn cuts the JSON header into tokens but lets much pass that is not JSON ("[1 2]",
- * "{,}", a second value). So the tokens are walked together with the text between
- * them, which must be exactly the punctuation that the structure demands.
+ * jsmn splits the JSON header into tokens but accepts much that is not JSON ("[1 2]", "{,}", a
+ * second value). So this code also checks the text between the tokens: it must be exactly the
+ * punctuation of the structure.
  */
 #include "safetensors_header.h"
 
@@ -20,7 +20,7 @@ struct walk {
     const char *path;
     char *text;
     size_t length;
-    size_t at; /* everything before is accounted for */
+    size_t at; /* all text before it is consumed */
     const jsmntok_t *next;
     const jsmntok_t *end;
 };
@@ -45,8 +45,8 @@ static bool take(struct walk *w, char punctuation) {
     return false;
 }
 
-/* The next token if it is of this type and nothing but space stands before it. Of
- * containers only the opening bracket is passed over. */
+/* The next token, if it has this type and only white space comes before it. Of a container only
+ * the opening bracket is consumed. */
 static const jsmntok_t *take_token(struct walk *w, jsmntype_t type) {
     skip_space(w);
     const jsmntok_t *token = w->next;
@@ -98,9 +98,9 @@ static char *put_utf8(char *out, unsigned c) {
     return out;
 }
 
-/* Takes a string and decodes it in place, which never makes it longer. jsmn has seen to
- * it that escapes are whole. NULL for what can't be a name: control characters, NUL,
- * halves of surrogate pairs. */
+/* Takes a string and decodes it in place, which never makes it longer. jsmn has checked that
+ * escapes are complete. NULL for what can't be a name: control characters, NUL, halves of
+ * surrogate pairs. */
 static const char *take_string(struct walk *w) {
     static const char letters[] = "\"\\/bfnrt";
     static const char meanings[] = "\"\\/\b\f\n\r\t";

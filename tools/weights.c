@@ -51,7 +51,7 @@ static bool split_packed(struct loader *l, size_t n_heads, size_t n_kv_heads) {
             "of shape %s",
             l->file->path, n_heads, rows / 3, tensor->name, shape_text(&tensor->shape).text);
     }
-    /* The sum of the heads is at most `rows`: it does not wrap. */
+    /* The sum of the heads is at most `rows`, so it does not overflow. */
     bool divides = n_heads <= rows && n_kv_heads <= (rows - n_heads) / 2 &&
                    rows % (n_heads + 2 * n_kv_heads) == 0;
     if (!divides) {
@@ -86,7 +86,7 @@ static bool read_sizes(struct loader *l, size_t n_heads, size_t n_kv_heads) {
     return weight_shape(l, names->weight[ROLE_O], &s->rows[ROLE_O], &s->columns[ROLE_O]);
 }
 
-/* The configuration that the shapes state; everything that must agree does. */
+/* Derives the configuration from the shapes and checks that they agree. */
 static bool read_config(struct loader *l, size_t n_heads, size_t n_kv_heads, mha_config *config) {
     const struct sizes *s = &l->sizes;
     const char *path = l->file->path;
@@ -131,7 +131,7 @@ static bool read_config(struct loader *l, size_t n_heads, size_t n_kv_heads, mha
     return true;
 }
 
-/* a + b; SIZE_MAX, which no array in memory has, where the sum is beyond it. */
+/* a + b, or if that overflows SIZE_MAX, which is no array's size. */
 static size_t sum(size_t a, size_t b) {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
@@ -174,7 +174,7 @@ static float *read_weight(const struct loader *l, const struct tensor *tensor) {
     return turned;
 }
 
-/* From element n on, where there is an array. */
+/* array + n, or NULL if there is no array. */
 static const float *from(const float *array, size_t n) {
     return array == NULL ? NULL : array + n;
 }

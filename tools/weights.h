@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * From a checkpoint to what mha_layer_create() takes: finds the layer by its names, reads
- * its widths off the shapes, and brings the weights into nn.Linear's layout. Knows
- * nothing of inputs.
+ * From a checkpoint to what mha_layer_create() takes: finds the layer by its names, takes its
+ * widths from the shapes, and converts the weights to nn.Linear's layout. Knows nothing of
+ * inputs.
  */
 #ifndef MHA_TOOL_WEIGHTS_H
 #define MHA_TOOL_WEIGHTS_H
@@ -14,7 +14,7 @@ struct weights {
     mha_config config;
     mha_weights arrays; /* point into `owned` */
     float *owned[2 * ROLES];
-    const char *scheme; /* whose names */
+    const char *scheme; /* the family's name */
 };
 
 /* n_kv_heads 0: n_heads. On failure *weights is empty. */

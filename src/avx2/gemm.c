@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * AVX2 GEMM kernel: a tile of C in registers, one fma chain per element in ascending order
- * of depth. It knows nothing of blocking; gemm.c one folder up cuts the work into calls.
+ * of depth. It knows nothing of tiling; ../linear.c and ../attend.c cut the work into calls.
  */
-#include "avx2.h"
+#include "vec.h"
 
 /* The largest tile: 6 x 16 is 12 chains, and fits 16 registers with two vectors of B and one
  * value of A. Two FMA units of latency 4 need 8 chains, but with no more than that each
@@ -23,7 +23,7 @@ static ALWAYS_INLINE __m256 in_register(__m256 x) {
 /* acc += a * b for one step over depth; a: element d of each row; b: of the first vector's
  * panel; half: 1 if the first vector is its right half. */
 static ALWAYS_INLINE void step(const float *const *a, ptrdiff_t d, const float *b,
-                               size_t b_panel_stride, size_t half, size_t rows, size_t vectors,
+                               size_t panel_step, size_t half, size_t rows, size_t vectors,
                                __m256 acc[MAX_ROWS][MAX_VECTORS]) {
     __m256 value[MAX_ROWS], row[MAX_VECTORS];
     if (rows < vectors) { /* A's values stay in registers, B's pass by */
@@ -33,7 +33,7 @@ static ALWAYS_INLINE void step(const float *const *a, ptrdiff_t d, const float *
         }
         UNROLLED
         for (size_t j = half; j < half + vectors; j++) {
-            __m256 x = _mm256_loadu_ps(b + j / 2 * b_panel_stride + j % 2 * LANES);
+            __m256 x = _mm256_loadu_ps(b + j / 2 * panel_step + j % 2 * LANES);
             row[j - half] = rows > 1 ? in_register(x) : x;
             UNROLLED
             for (size_t i = 0; i < rows; i++) {
@@ -43,7 +43,7 @@ static ALWAYS_INLINE void step(const float *const *a, ptrdiff_t d, const float *
     } else {
         UNROLLED
         for (size_t j = half; j < half + vectors; j++) {
-            row[j - half] = _mm256_loadu_ps(b + j / 2 * b_panel_stride + j % 2 * LANES);
+            row[j - half] = _mm256_loadu_ps(b + j / 2 * panel_step + j % 2 * LANES);
         }
         UNROLLED
         for (size_t i = 0; i < rows; i++) {
@@ -70,7 +70,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t h
     UNROLLED
     for (size_t i = 0; i < rows; i++) {
         a[i] = g->a + i * g->a_stride + depth; /* its end */
-        __asm__("" : "+r"(a[i]));              /* lest it be worked out anew at each step */
+        __asm__("" : "+r"(a[i]));              /* or it is computed again at each step */
         UNROLLED
         for (size_t j = 0; j < vectors; j++) {
             acc[i][j] = _mm256_setzero_ps();
@@ -89,11 +89,11 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t h
     }
     float *c = g->c + column; /* here, for the compiler doesn't know that no store changes *g */
     size_t c_stride = g->c_stride;
-    size_t first = column / MHA_PANEL * g->b_panel_stride;
-    const float *b = g->b + first;
-    size_t b_stride = g->b_stride, b_panel_stride = g->b_panel_stride;
+    size_t first = column / MHA_PANEL * g->b.panel_step;
+    const float *b = (const float *)g->b.data + first;
+    size_t b_step = g->b.step, panel_step = g->b.panel_step;
     uintptr_t ahead = (uintptr_t)b + PREFETCH;
-    size_t ahead_step = b_stride * sizeof *b;
+    size_t ahead_step = b_step * sizeof *b;
     if (g->prefetch) {
         ahead = g->prefetch + first * sizeof *b;
         ahead_step = g->prefetch_step;
@@ -101,10 +101,10 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t h
     /* From minus depth up to 0, which takes no comparison. */
     for (ptrdiff_t d = -(ptrdiff_t)depth; d != 0; d++) {
         __asm__("" : "+r"(d)); /* one index for all rows, not a pointer to move for each */
-        step(a, d, b, b_panel_stride, half, rows, vectors, acc);
+        step(a, d, b, panel_step, half, rows, vectors, acc);
         _mm_prefetch((const char *)ahead, _MM_HINT_T0);
         ahead += ahead_step;
-        b += b_stride;
+        b += b_step;
     }
     UNROLLED
     for (size_t i = 0; i < rows; i++) {

@@ -1,242 +1,175 @@
 /* SPDX-License-Identifier: MIT
  *
- * AVX2 softmax over a block of keys, and what streaming attention does with its results.
+ * AVX2 softmax over a block of keys.
  */
-#include <math.h>
 #include <string.h>
 
-#include "avx2.h"
+#include "softmax_row.h"
+#include "vec.h"
 
-/* Keys are taken 16 at a time, the lanes of a sum, and twice that where there are as many:
- * one vector alone would wait for its own results. */
-enum { WIDE = 32 };
+/* Vectors in flight: enough to cover the latency of 2^x's chain of a dozen operations. */
+enum { UNROLL = 4 };
 
-/* ---- Softmax ------------------------------------------------------------- */
-
-/* Scale and mask; bias and keep say which of the row's are there. kept: the keep bytes of
- * the vector, a lane each. */
-static ALWAYS_INLINE __m256 scaled_score(__m256 score, __m256 scale, __m256 term, __m256i kept,
-                                         bool bias, bool keep) {
-    const __m256 masked = _mm256_set1_ps(-INFINITY);
-    __m256 t = bias ? _mm256_fmadd_ps(score, scale, term) : _mm256_mul_ps(score, scale);
-    if (bias) {
-        t = _mm256_blendv_ps(t, masked, _mm256_cmp_ps(term, masked, _CMP_EQ_OQ));
-    }
-    if (keep) {
-        __m256i drop = _mm256_cmpeq_epi32(kept, _mm256_setzero_si256());
-        t = _mm256_blendv_ps(t, masked, _mm256_castsi256_ps(drop));
-    }
-    return t;
-}
+/* What the terms and masks of a row are; constants where they are inlined. */
+struct kind {
+    bool keep, added, bias, alibi;
+};
 
 static inline __m256i load_bytes(const uint8_t *bytes) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)bytes));
 }
 
-/* Scales the vector at key j in place; all of it is attended to. */
-static ALWAYS_INLINE __m256 scale_whole(const struct mha_softmax_row *row, float *s, size_t j,
-                                        __m256 scale, bool bias, bool keep) {
-    __m256 term = bias ? _mm256_loadu_ps(row->bias + j) : _mm256_setzero_ps();
-    __m256i kept = keep ? load_bytes(row->keep + j) : _mm256_setzero_si256();
-    __m256 t = scaled_score(_mm256_loadu_ps(s + j), scale, term, kept, bias, keep);
-    _mm256_storeu_ps(s + j, t);
-    return t;
-}
-
-/* The same at an edge of the range. */
-static ALWAYS_INLINE __m256 scale_part(const struct mha_softmax_row *row, float *s, size_t j,
-                                       __m256 scale, bool bias, bool keep) {
-    __m256i mask = lane_mask(j, row->begin, row->end);
-    __m256 term = bias ? _mm256_maskload_ps(row->bias + j, mask) : _mm256_setzero_ps();
+/* The keep bytes of the keys j .. j + 7 that lie in the range; 0 for others. */
+static inline __m256i load_range(const struct mha_softmax_row *row, size_t j) {
     uint8_t bytes[LANES] = {0};
-    for (size_t i = 0; keep && i < LANES; i++) {
+    for (size_t i = 0; i < LANES; i++) {
         bytes[i] = j + i >= row->begin && j + i < row->end ? row->keep[j + i] : 0;
     }
-    __m256 t =
-        scaled_score(_mm256_maskload_ps(s + j, mask), scale, term, load_bytes(bytes), bias, keep);
-    _mm256_maskstore_ps(s + j, mask, t);
-    return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), t, _mm256_castsi256_ps(mask));
+    return load_bytes(bytes);
 }
 
-/* Scales and masks a row; its maximum. */
-static ALWAYS_INLINE float scale_keys(const struct mha_softmax_row *row, float *s, float factor,
-                                      bool bias, bool keep) {
-    const __m256 scale = _mm256_set1_ps(factor);
-    __m256 max[WIDE / LANES];
+/* t of scores j .. j + 7, -inf where masked. distance: of the query from each key. whole: all
+ * lie in the range; else mask selects those that do, and no other is read. */
+static ALWAYS_INLINE vec scaled_scores(const struct mha_softmax_row *row, const float *s, size_t j,
+                                       bool whole, __m256i mask, vec scale, vec distance,
+                                       struct kind kind) {
+    vec masked = vec_set(-INFINITY);
+    vec t = whole ? vec_load(s + j) : _mm256_maskload_ps(s + j, mask);
+    if (kind.added) {
+        vec term = vec_mul(vec_set(-row->slope), vec_abs(distance));
+        if (kind.bias) {
+            vec bias = whole ? vec_load(row->bias + j) : _mm256_maskload_ps(row->bias + j, mask);
+            term = kind.alibi ? vec_add(term, bias) : bias;
+        }
+        t = vec_fma(t, scale, term);
+        t = _mm256_blendv_ps(t, masked, _mm256_cmp_ps(term, masked, _CMP_EQ_OQ));
+    }
+    if (kind.keep) {
+        __m256i kept = whole ? load_bytes(row->keep + j) : load_range(row, j);
+        __m256i drop = _mm256_cmpeq_epi32(kept, _mm256_setzero_si256());
+        t = _mm256_blendv_ps(t, masked, _mm256_castsi256_ps(drop));
+    }
+    return whole ? t : _mm256_blendv_ps(masked, t, _mm256_castsi256_ps(mask));
+}
+
+/* Scores to t in place, from begin to end - 1. Gives the maximum of t. */
+static ALWAYS_INLINE float scale_keys(const struct mha_softmax *x,
+                                      const struct mha_softmax_row *row, float *s,
+                                      struct kind kind) {
+    vec scale = vec_set(x->scale), max[UNROLL];
     UNROLLED
-    for (size_t v = 0; v < WIDE / LANES; v++) {
-        max[v] = _mm256_set1_ps(-INFINITY);
+    for (size_t u = 0; u < UNROLL; u++) {
+        max[u] = vec_set(-INFINITY);
     }
-    /* max_ps gives its second operand where one is NaN. */
     size_t j = row->begin / LANES * LANES;
-    if (j < row->begin) {
-        max[0] = _mm256_max_ps(scale_part(row, s, j, scale, bias, keep), max[0]);
-        j += LANES;
-    }
-    for (; j + WIDE <= row->end; j += WIDE) {
-        UNROLLED
-        for (size_t v = 0; v < WIDE / LANES; v++) {
-            __m256 t = scale_whole(row, s, j + v * LANES, scale, bias, keep);
-            max[v] = _mm256_max_ps(t, max[v]);
+    vec ahead = _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
+    vec distance = vec_sub(vec_set(row->position - (float)j), ahead), step = vec_set((float)LANES);
+    while (j < row->end) {
+        if (j >= row->begin && j + UNROLL * LANES <= row->end) {
+            UNROLLED
+            for (size_t u = 0; u < UNROLL; u++) {
+                vec t =
+                    scaled_scores(row, s, j, true, _mm256_setzero_si256(), scale, distance, kind);
+                max[u] = _mm256_max_ps(t, max[u]); /* gives the second for NaN */
+                if (kind.keep || kind.added) {
+                    vec_store(s + j, t);
+                }
+                distance = vec_sub(distance, step);
+                j += LANES;
+            }
+        } else {
+            __m256i mask = lane_mask(j, row->begin, row->end);
+            vec t = scaled_scores(row, s, j, false, mask, scale, distance, kind);
+            max[0] = _mm256_max_ps(t, max[0]);
+            _mm256_maskstore_ps(s + j, mask, t);
+            distance = vec_sub(distance, step);
+            j += LANES;
         }
     }
-    for (; j + LANES <= row->end; j += LANES) {
-        max[0] = _mm256_max_ps(scale_whole(row, s, j, scale, bias, keep), max[0]);
-    }
-    if (j < row->end) {
-        max[0] = _mm256_max_ps(scale_part(row, s, j, scale, bias, keep), max[0]);
-    }
-    __m256 m = _mm256_max_ps(_mm256_max_ps(max[0], max[1]), _mm256_max_ps(max[2], max[3]));
+    vec m = _mm256_max_ps(_mm256_max_ps(max[0], max[1]), _mm256_max_ps(max[2], max[3]));
     __m128 half = _mm_max_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
     half = _mm_max_ps(half, _mm_movehl_ps(half, half));
     half = _mm_max_ss(half, _mm_movehdup_ps(half));
-    return _mm_cvtss_f32(half) + 0.0f; /* -0 to +0 */
+    return _mm_cvtss_f32(half);
 }
 
-static float scale_row(const struct mha_softmax_row *row, float *s, float scale) {
-    if (row->bias) {
-        return row->keep ? scale_keys(row, s, scale, true, true)
-                         : scale_keys(row, s, scale, true, false);
+static float scale_row(const struct mha_softmax *x, const struct mha_softmax_row *row, float *s) {
+    if (!x->added) {
+        return row->keep ? scale_keys(x, row, s, (struct kind){.keep = true})
+                         : scale_keys(x, row, s, (struct kind){.keep = false});
     }
-    return row->keep ? scale_keys(row, s, scale, false, true)
-                     : scale_keys(row, s, scale, false, false);
+    if (!row->bias) {
+        return row->keep ? scale_keys(x, row, s, (struct kind){true, true, false, true})
+                         : scale_keys(x, row, s, (struct kind){false, true, false, true});
+    }
+    if (row->slope != 0.0f) {
+        return row->keep ? scale_keys(x, row, s, (struct kind){true, true, true, true})
+                         : scale_keys(x, row, s, (struct kind){false, true, true, true});
+    }
+    return row->keep ? scale_keys(x, row, s, (struct kind){true, true, true, false})
+                     : scale_keys(x, row, s, (struct kind){false, true, true, false});
 }
 
-/* exp(s - base) of the vector at key j in place, and onto a part of the sum. */
-static ALWAYS_INLINE void exp_whole(float *s, size_t j, __m256 base, __m256 *sum) {
-    __m256 p = exp_ps(_mm256_sub_ps(_mm256_loadu_ps(s + j), base));
-    _mm256_storeu_ps(s + j, p);
-    *sum = _mm256_add_ps(*sum, p);
+/* t to p of the 16 keys from j on, and onto the sum's lanes; an edge of the range lies in them. */
+static ALWAYS_INLINE void exp_edge(const struct mha_softmax_row *row, float *s, size_t j,
+                                   vec factor, vec base, vec sum[2]) {
+    for (size_t h = 0; h < 2; h++, j += LANES) {
+        __m256i mask = lane_mask(j, row->begin, row->end);
+        vec t = _mm256_blendv_ps(vec_set(-INFINITY), _mm256_maskload_ps(s + j, mask),
+                                 _mm256_castsi256_ps(mask));
+        vec p = vec_exp2(vec_mul(vec_sub(t, base), factor));
+        _mm256_maskstore_ps(s + j, mask, p);
+        sum[h] = vec_add(sum[h], p);
+    }
 }
 
-static inline void exp_part(const struct mha_softmax_row *row, float *s, size_t j, __m256 base,
-                            __m256 *sum) {
-    __m256i mask = lane_mask(j, row->begin, row->end);
-    __m256 p = exp_ps(_mm256_sub_ps(_mm256_maskload_ps(s + j, mask), base));
-    _mm256_maskstore_ps(s + j, mask, p);
-    *sum = _mm256_add_ps(*sum, _mm256_and_ps(p, _mm256_castsi256_ps(mask)));
-}
-
-/* exp of a scaled row, zeros around it; its sum. */
-static float exp_row(const struct mha_softmax_row *row, size_t keys, float *s, float max) {
-    /* A block of masked keys and NaN has no maximum; 0 keeps exp(-inf) = 0 there. */
-    const __m256 base = _mm256_set1_ps(max == -INFINITY ? 0.0f : max);
-    __m256 low = _mm256_setzero_ps(), high = low; /* 16 lanes */
+/* t to p in place, zeros elsewhere. Gives the row's sum. */
+static float exp_row(const struct mha_softmax *x, const struct mha_softmax_row *row, float *s,
+                     float max) {
+    /* A row that attends to nothing has no maximum; 0 keeps 2^-inf = 0 there. */
+    vec base = vec_set(max == -INFINITY ? 0.0f : max), factor = vec_set(x->factor);
+    vec sum[2] = {vec_set(0.0f), vec_set(0.0f)};
+    size_t j = row->begin / MHA_PANEL * MHA_PANEL;
     if (row->begin > 0) {
         memset(s, 0, row->begin * sizeof *s);
     }
-    size_t j = row->begin / MHA_PANEL * MHA_PANEL;
     if (j < row->begin) {
-        exp_part(row, s, j, base, &low);
-        exp_part(row, s, j + LANES, base, &high);
+        exp_edge(row, s, j, factor, base, sum);
         j += MHA_PANEL;
     }
-    for (; j + WIDE <= row->end; j += WIDE) {
-        exp_whole(s, j, base, &low);
-        exp_whole(s, j + LANES, base, &high);
-        exp_whole(s, j + 2 * LANES, base, &low);
-        exp_whole(s, j + 3 * LANES, base, &high);
+    for (; j + UNROLL * LANES <= row->end; j += UNROLL * LANES) {
+        vec p[UNROLL];
+        UNROLLED
+        for (size_t u = 0; u < UNROLL; u++) {
+            p[u] = vec_mul(vec_sub(vec_load(s + j + u * LANES), base), factor);
+        }
+        vec_exp2s(p, UNROLL);
+        UNROLLED
+        for (size_t u = 0; u < UNROLL; u++) {
+            vec_store(s + j + u * LANES, p[u]);
+            sum[u % 2] = vec_add(sum[u % 2], p[u]);
+        }
     }
     for (; j < row->end; j += MHA_PANEL) {
-        exp_part(row, s, j, base, &low);
-        exp_part(row, s, j + LANES, base, &high);
+        exp_edge(row, s, j, factor, base, sum);
     }
-    if (row->end < keys) {
-        memset(s + row->end, 0, (keys - row->end) * sizeof *s);
+    if (row->end < x->keys) {
+        memset(s + row->end, 0, (x->keys - row->end) * sizeof *s);
     }
-    __m256 sum = _mm256_add_ps(low, high);
-    __m128 half = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
+    vec eight = vec_add(sum[0], sum[1]);
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     half = _mm_add_ss(half, _mm_movehdup_ps(half));
     return _mm_cvtss_f32(half);
 }
 
-/* All rows' maxima before all rows' exps: no row waits for its own maximum. */
-void mha_avx2_softmax(size_t rows, size_t keys, float *scores, size_t stride, float scale,
-                      const struct mha_softmax_row *mask, float *max, float *sum) {
-    for (size_t i = 0; i < rows; i++) {
-        max[i] = scale_row(&mask[i], scores + i * stride, scale);
+/* All maxima first: the exponentials then wait for none of them. */
+void mha_avx2_softmax(const struct mha_softmax *x) {
+    for (size_t i = 0; i < x->rows; i++) {
+        float max = scale_row(x, &x->row[i], x->scores + i * x->stride);
+        x->max[i] = mha_softmax_max(x, &x->row[i], max);
     }
-    for (size_t i = 0; i < rows; i++) {
-        sum[i] = exp_row(&mask[i], keys, scores + i * stride, max[i]);
-    }
-}
-
-/* ---- Merging, normalizing, weights --------------------------------------- */
-
-void mha_avx2_merge(size_t rows, size_t width, const struct mha_partial *running,
-                    const struct mha_partial *block) {
-    for (size_t i = 0; i < rows; i++) {
-        if (block->sum[i] == 0.0f) {
-            continue;
-        }
-        float *out = running->out + i * running->stride;
-        const float *from = block->out + i * block->stride;
-        if (running->sum[i] == 0.0f) {
-            running->max[i] = block->max[i];
-            running->sum[i] = block->sum[i];
-            memcpy(out, from, width * sizeof *out);
-            continue;
-        }
-        float max = running->max[i];
-        float block_max = block->max[i];
-        float larger = block_max > max ? block_max : max;
-        float a = mha_exp(max - larger);
-        float b = mha_exp(block_max - larger);
-        running->max[i] = larger;
-        running->sum[i] = mha_fma(block->sum[i], b, running->sum[i] * a);
-        __m256 a_ps = _mm256_set1_ps(a), b_ps = _mm256_set1_ps(b);
-        size_t d = 0;
-        for (; d + LANES <= width; d += LANES) {
-            __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(out + d), a_ps);
-            _mm256_storeu_ps(out + d, _mm256_fmadd_ps(_mm256_loadu_ps(from + d), b_ps, scaled));
-        }
-        if (d < width) {
-            __m256i mask = lane_mask(d, 0, width);
-            __m256 scaled = _mm256_mul_ps(_mm256_maskload_ps(out + d, mask), a_ps);
-            __m256 added = _mm256_maskload_ps(from + d, mask);
-            _mm256_maskstore_ps(out + d, mask, _mm256_fmadd_ps(added, b_ps, scaled));
-        }
-    }
-}
-
-void mha_avx2_normalize(size_t rows, size_t width, const float *sum, const float *in,
-                        size_t in_stride, float *out, size_t out_stride) {
-    for (size_t i = 0; i < rows; i++) {
-        const float *from = in + i * in_stride;
-        float *to = out + i * out_stride;
-        if (sum[i] == 0.0f) {
-            memset(to, 0, width * sizeof *to);
-            continue;
-        }
-        const __m256 r = _mm256_set1_ps(1.0f / sum[i]), zero = _mm256_setzero_ps();
-        size_t d = 0;
-        /* Adding +0 makes every exact zero +0. */
-        for (; d + LANES <= width; d += LANES) {
-            _mm256_storeu_ps(to + d, _mm256_fmadd_ps(_mm256_loadu_ps(from + d), r, zero));
-        }
-        if (d < width) {
-            __m256i mask = lane_mask(d, 0, width);
-            __m256 rest = _mm256_maskload_ps(from + d, mask);
-            _mm256_maskstore_ps(to + d, mask, _mm256_fmadd_ps(rest, r, zero));
-        }
-    }
-}
-
-/* p * factor; +0 where p is 0, whatever the factor. */
-static inline __m256 weight(__m256 p, __m256 factor) {
-    __m256 zero = _mm256_cmp_ps(p, _mm256_setzero_ps(), _CMP_EQ_OQ);
-    return _mm256_andnot_ps(zero, _mm256_mul_ps(p, factor));
-}
-
-void mha_avx2_weights(size_t keys, float *p, float block_max, float max, float sum) {
-    const __m256 factor = _mm256_set1_ps(mha_exp(block_max - max) * (1.0f / sum));
-    size_t j = 0;
-    for (; j + LANES <= keys; j += LANES) {
-        _mm256_storeu_ps(p + j, weight(_mm256_loadu_ps(p + j), factor));
-    }
-    if (j < keys) {
-        __m256i mask = lane_mask(j, 0, keys);
-        _mm256_maskstore_ps(p + j, mask, weight(_mm256_maskload_ps(p + j, mask), factor));
+    for (size_t i = 0; i < x->rows; i++) {
+        x->sum[i] = exp_row(x, &x->row[i], x->scores + i * x->stride, x->max[i]);
     }
 }

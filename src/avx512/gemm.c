@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * AVX-512 GEMM kernel: one fma chain per element of C, in ascending order of depth.
- * It knows nothing of blocking; gemm.c one folder up cuts the work into calls.
+ * It knows nothing of tiling; ../linear.c and ../attend.c cut the work into calls.
  */
-#include "avx512.h"
+#include "vec.h"
 
 /* The largest tiles in rows and in panels; not both at once. */
 enum { TILE_ROWS = 12, TILE_PANELS = 4 };
@@ -31,12 +31,12 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
     for (size_t i = 0; i < rows; i += POINTER_ROWS) {
         a[i / POINTER_ROWS] = g->a + i * g->a_stride;
     }
-    const float *b = g->b + column / MHA_PANEL * g->b_panel_stride;
+    const float *b = (const float *)g->b.data + column / MHA_PANEL * g->b.panel_step;
     float *c = g->c + column; /* here, for the compiler doesn't know that no store changes *g */
     size_t c_stride = g->c_stride;
     size_t a_stride = g->a_stride;
-    size_t b_stride = g->b_stride;
-    size_t b_panel_bytes = g->b_panel_stride * sizeof *b; /* as all addresses below */
+    size_t b_step = g->b.step;
+    size_t b_panel_bytes = g->b.panel_step * sizeof *b; /* as all addresses below */
     __m512 acc[TILE_PANELS][TILE_ROWS];
     if (g->start) {
         UNROLLED
@@ -57,8 +57,8 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
             }
         }
     }
-    uintptr_t ahead = (uintptr_t)b + PREFETCH * b_stride * sizeof *b;
-    size_t ahead_step = b_stride * sizeof *b;
+    uintptr_t ahead = (uintptr_t)b + PREFETCH * b_step * sizeof *b;
+    size_t ahead_step = b_step * sizeof *b;
     if (g->prefetch) {
         ahead = g->prefetch + column / MHA_PANEL * b_panel_bytes;
         ahead_step = g->prefetch_step;
@@ -85,7 +85,7 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t column, size_t r
         for (size_t i = 0; i < rows; i += POINTER_ROWS) {
             a[i / POINTER_ROWS]++;
         }
-        b += b_stride;
+        b += b_step;
         UNROLLED
         for (size_t j = 0; j < panels; j++) {
             if (rows > 3) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * NEON GEMM kernel: a tile of C stays in registers while lane-indexed FMAs walk the depth.
- * It knows nothing of blocking; gemm.c one folder up cuts the work into calls.
+ * It knows nothing of tiling; ../linear.c and ../attend.c cut the work into calls.
  *
  * The tile is 4x16: 16 accumulators, 4 registers of A with four steps of depth each and 8 of
  * B, two rows of a panel. One row and two take several panels at once, for up to 16 chains:
@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-#include "neon.h"
+#include "vec.h"
 
 enum { MAX_ROWS = 8, TILE_ROWS = 4 };
 
@@ -30,7 +30,7 @@ struct panel {
 };
 
 /* One, two or four panels of C side by side. */
-struct block {
+struct panels {
     struct panel panel0, panel1, panel2, panel3;
 };
 
@@ -138,11 +138,11 @@ static ALWAYS_INLINE void fma_panel(struct panel *c, struct quad a, struct ahead
     x->odd = more ? load_after(&c->columns12.row0, next + 4) : x->odd;
 }
 
-/* The same for panels p_stride apart. */
-static ALWAYS_INLINE void fma_block(struct block *c, struct quad a, struct ahead *x, const float *b,
-                                    size_t p_stride, const float *next, bool more, size_t rows,
-                                    size_t panels, int lane) {
-    const float *b1 = b + p_stride, *b2 = b + 2 * p_stride, *b3 = b + 3 * p_stride;
+/* The same for panels p_step apart. */
+static ALWAYS_INLINE void fma_panels(struct panels *c, struct quad a, struct ahead *x,
+                                     const float *b, size_t p_step, const float *next, bool more,
+                                     size_t rows, size_t panels, int lane) {
+    const float *b1 = b + p_step, *b2 = b + 2 * p_step, *b3 = b + 3 * p_step;
     if (panels == 1) {
         fma_panel(&c->panel0, a, x, b, next, more, rows, lane);
     } else if (panels == 2) {
@@ -156,20 +156,20 @@ static ALWAYS_INLINE void fma_block(struct block *c, struct quad a, struct ahead
     }
 }
 
-/* 4 * count steps of depth of panels p_stride apart. */
-static ALWAYS_INLINE void steps_wide(struct block *c, const float *a, size_t a_stride,
-                                     const float *b, size_t b_stride, size_t p_stride, size_t count,
+/* 4 * count steps of depth of panels p_step apart. */
+static ALWAYS_INLINE void steps_wide(struct panels *c, const float *a, size_t a_stride,
+                                     const float *b, size_t b_step, size_t p_step, size_t count,
                                      size_t rows, size_t panels) {
     for (; count > 0; count--) {
         struct quad a4 = load_quad(a, a_stride, rows);
         struct ahead x = {vld1q_f32(b), vld1q_f32(b + 4)};
-        const float *b1 = b + b_stride, *b2 = b + 2 * b_stride, *b3 = b + 3 * b_stride;
-        fma_block(c, a4, &x, b, p_stride, b1, true, rows, panels, 0);
-        fma_block(c, a4, &x, b1, p_stride, b2, true, rows, panels, 1);
-        fma_block(c, a4, &x, b2, p_stride, b3, true, rows, panels, 2);
-        fma_block(c, a4, &x, b3, p_stride, NULL, false, rows, panels, 3);
+        const float *b1 = b + b_step, *b2 = b + 2 * b_step, *b3 = b + 3 * b_step;
+        fma_panels(c, a4, &x, b, p_step, b1, true, rows, panels, 0);
+        fma_panels(c, a4, &x, b1, p_step, b2, true, rows, panels, 1);
+        fma_panels(c, a4, &x, b2, p_step, b3, true, rows, panels, 2);
+        fma_panels(c, a4, &x, b3, p_step, NULL, false, rows, panels, 3);
         a += 4;
-        b += 4 * b_stride;
+        b += 4 * b_step;
     }
 }
 
@@ -199,9 +199,9 @@ static ALWAYS_INLINE void fma_row(struct panel *c, struct quad a, float32x4x4_t 
 
 /* 4 * count steps of depth. */
 static ALWAYS_INLINE void steps_tall(struct panel *c, const float *a, size_t a_stride,
-                                     const float *b, size_t b_stride, size_t count, size_t rows) {
+                                     const float *b, size_t b_step, size_t count, size_t rows) {
     size_t a1 = a_stride * sizeof *a, a2 = 2 * a1, a3 = 3 * a1;
-    size_t step1 = b_stride * sizeof *b, step2 = 2 * step1, step3 = 3 * step1, step4 = 4 * step1;
+    size_t step1 = b_step * sizeof *b, step2 = 2 * step1, step3 = 3 * step1, step4 = 4 * step1;
     HERE("+r"(a1), "+r"(a2), "+r"(a3), "+r"(step1), "+r"(step2), "+r"(step3), "+r"(step4));
     while (count > 0) {
         float32x4x4_t x0 = vld1q_f32_x4(b);
@@ -241,13 +241,13 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t row, size_t colu
                                size_t panels) {
     static const float zeros[MHA_PANEL];
     const float *a = g->a + row * g->a_stride;
-    const float *b = g->b + column / MHA_PANEL * g->b_panel_stride;
-    size_t a_stride = g->a_stride, b_stride = g->b_stride, p_stride = g->b_panel_stride;
+    const float *b = (const float *)g->b.data + column / MHA_PANEL * g->b.panel_step;
+    size_t a_stride = g->a_stride, b_step = g->b.step, p_step = g->b.panel_step;
 
     const float *start = g->start ? g->start + row * g->start_stride + column : zeros;
     size_t start_stride = g->start ? g->start_stride : 0;
     size_t start_panel = g->start ? MHA_PANEL : 0;
-    struct block acc;
+    struct panels acc;
     acc.panel0 = load_panel(start, start_stride, rows);
     if (panels > 1) {
         acc.panel1 = load_panel(start + start_panel, start_stride, rows);
@@ -259,18 +259,18 @@ static ALWAYS_INLINE void tile(const struct mha_gemm *g, size_t row, size_t colu
 
     size_t count = g->depth / 4;
     if (rows > 2) {
-        steps_tall(&acc.panel0, a, a_stride, b, b_stride, count, rows);
+        steps_tall(&acc.panel0, a, a_stride, b, b_step, count, rows);
     } else {
-        steps_wide(&acc, a, a_stride, b, b_stride, p_stride, count, rows, panels);
+        steps_wide(&acc, a, a_stride, b, b_step, p_step, count, rows, panels);
     }
     a += 4 * count;
-    b += 4 * count * b_stride;
+    b += 4 * count * b_step;
     for (size_t rest = g->depth % 4; rest > 0; rest--) {
         struct quad a1 = load_step(a, a_stride, rows);
         struct ahead x = {vld1q_f32(b), vld1q_f32(b + 4)};
-        fma_block(&acc, a1, &x, b, p_stride, NULL, false, rows, panels, 0);
+        fma_panels(&acc, a1, &x, b, p_step, NULL, false, rows, panels, 0);
         a++;
-        b += b_stride;
+        b += b_step;
     }
 
     float *c = g->c + row * g->c_stride + column;
@@ -336,7 +336,7 @@ static void part_panel(const struct mha_gemm *g, size_t column) {
     size_t size = (g->columns - column) * sizeof(float);
     struct mha_gemm whole = *g;
     whole.columns = MHA_PANEL;
-    whole.b = g->b + column / MHA_PANEL * g->b_panel_stride;
+    whole.b.data = (const float *)g->b.data + column / MHA_PANEL * g->b.panel_step;
     whole.c = c[0];
     whole.c_stride = MHA_PANEL;
     if (g->start) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Scalar GEMM kernel: one fma chain per element of C, in ascending order of depth.
- * It knows nothing of blocking; gemm.c one folder up cuts the work into calls.
+ * It knows nothing of tiling; ../linear.c and ../attend.c cut the work into calls.
  */
-#include "fma.h"
-#include "scalar.h"
+#include "vec.h"
 
 /* Register tiles are 2x4 and, for a single row, 1x8: 8 chains keep two FMA units of latency 4
  * busy, and with the values of A and B they fit 16 registers. */
@@ -14,9 +13,10 @@ enum { MOST_ROWS = 2, MOST_COLUMNS = 8 };
 static inline void tile(const struct mha_gemm *g, size_t row, size_t column, size_t rows,
                         size_t columns) {
     const float *a = g->a + row * g->a_stride;
-    const float *b = g->b + column / MHA_PANEL * g->b_panel_stride + column % MHA_PANEL;
+    const float *b = g->b.data;
+    b += column / MHA_PANEL * g->b.panel_step + column % MHA_PANEL;
     size_t a_stride = g->a_stride;
-    size_t b_stride = g->b_stride;
+    size_t b_step = g->b.step;
     float acc[MOST_ROWS][MOST_COLUMNS];
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < columns; j++) {
@@ -30,7 +30,7 @@ static inline void tile(const struct mha_gemm *g, size_t row, size_t column, siz
             }
         }
         a++;
-        b += b_stride;
+        b += b_step;
     }
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < columns; j++) {

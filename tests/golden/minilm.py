@@ -36,7 +36,7 @@ def make(model_folder, data_folder):
     together = hidden_states(padded, lengths, tensors).astype(np.float32)
     for i, name in enumerate(("english", "chinese")):
         alone = hidden_states(ids[i:i + 1], lengths[i:i + 1], tensors).astype(np.float32)
-        # The same values but for the rounding of float64; here they are to be equal.
+        # The same values but for the rounding of float64; they must be equal here.
         np.testing.assert_allclose(together[i, :lengths[i]], alone[0], rtol=0, atol=1e-6)
         together[i, :lengths[i]] = alone[0]
         save(data_folder, name, alone, lengths[i:i + 1], layer, prefix)

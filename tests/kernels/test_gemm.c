@@ -43,25 +43,30 @@ static float *matrix(struct generator *g, const struct gemm_case *c, size_t rows
     return data;
 }
 
-static float *make_b(struct generator *g, const struct gemm_case *c, struct mha_gemm *gemm) {
-    size_t panels = padded(c->columns) / MHA_PANEL;
-    float *b;
+/* B as rows with gaps or as panels with gaps. */
+static struct mha_operand make_b(struct generator *g, const struct gemm_case *c) {
+    size_t panels = padded(c->columns) / MHA_PANEL, count;
+    struct mha_operand b = {.type = MHA_TYPE_F32};
     if (c->row_major) {
-        gemm->b_panel_stride = MHA_PANEL;
-        gemm->b_stride = padded(c->columns) + random_gap(g);
-        b = guarded_floats(extent(c->depth, gemm->b_stride, padded(c->columns)), 0, c->side);
+        b.panel_step = MHA_PANEL;
+        b.step = padded(c->columns) + random_gap(g);
+        count = extent(c->depth, b.step, padded(c->columns));
     } else {
-        gemm->b_stride = MHA_PANEL;
-        gemm->b_panel_stride = MHA_PANEL * (c->depth + random_gap(g));
-        b = guarded_floats(extent(panels, gemm->b_panel_stride, MHA_PANEL * c->depth), 0, c->side);
+        b.step = MHA_PANEL + random_gap(g);
+        size_t panel = extent(c->depth, b.step, MHA_PANEL);
+        b.panel_step = panel + random_gap(g);
+        count = extent(panels, b.panel_step, panel);
     }
+    size_t shift = c->side == AT_START ? next_below(g, 16) * sizeof(float) : 0;
+    float *data = guarded_floats(count, shift, c->side);
     /* What pads the last panel stays NaN: it may be read but not show. */
     for (size_t d = 0; d < c->depth; d++) {
         for (size_t n = 0; n < c->columns; n++) {
-            b[n / MHA_PANEL * gemm->b_panel_stride + d * gemm->b_stride + n % MHA_PANEL] =
+            data[n / MHA_PANEL * b.panel_step + d * b.step + n % MHA_PANEL] =
                 input_float(g, c->input);
         }
     }
+    b.data = data;
     return b;
 }
 
@@ -84,13 +89,14 @@ static void make_start(struct generator *g, const struct gemm_case *c, struct mh
  * binary64: one half unit in the last place of at most sum |a||b| a step. */
 static float element(const struct mha_gemm *g, size_t row, size_t column, bool bounded) {
     const float *a = g->a + row * g->a_stride;
-    const float *b = g->b + column / MHA_PANEL * g->b_panel_stride + column % MHA_PANEL;
+    const float *b = g->b.data;
+    b += column / MHA_PANEL * g->b.panel_step + column % MHA_PANEL;
     float start = g->start ? g->start[row * g->start_stride + column] : 0.0f;
     float chain = start;
     double sum = (double)start, magnitude = fabs(sum);
     for (size_t d = 0; d < g->depth; d++) {
-        chain = mha_fma(a[d], b[d * g->b_stride], chain);
-        double product = (double)a[d] * (double)b[d * g->b_stride];
+        chain = mha_fma(a[d], b[d * g->b.step], chain);
+        double product = (double)a[d] * (double)b[d * g->b.step];
         sum += product;
         magnitude += fabs(product);
     }
@@ -119,7 +125,7 @@ static void try_case(const struct mha_kernels *table, size_t rows, size_t column
     struct mha_gemm gemm = {.rows = rows, .columns = columns, .depth = depth};
     gemm.a_stride = depth + random_gap(&g);
     gemm.a = matrix(&g, &c, rows, gemm.a_stride, depth);
-    gemm.b = make_b(&g, &c, &gemm);
+    gemm.b = make_b(&g, &c);
     gemm.c_stride = columns + random_gap(&g);
     size_t shift = c.side == AT_START ? next_below(&g, 16) * sizeof(float) : 0;
     gemm.c = guarded_floats(extent(rows, gemm.c_stride, columns), shift, c.side);

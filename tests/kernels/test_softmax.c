@@ -1,116 +1,147 @@
 /* SPDX-License-Identifier: MIT
  *
  * Every table's softmax against the scalar one, by bits: every range of every small block,
- * the edges of large ones, every mask, between guard pages. And the scalar one against the
- * words of its contract, with exp in binary64.
+ * the edges of large ones, every kind of terms and masks, between guard pages. And the scalar
+ * one against the words of its contract, with 2^x in binary64.
  */
 #include <math.h>
 #include <string.h>
 
+#include "exp2.h"
 #include "inputs.h"
 
 enum { MAX_ROWS = 18, MAX_KEYS = 512 };
 
-/* -125.5 ln 2: below, exp is 0 (test_exp.c has the exact place). */
-#define CUT_OFF (-86.98997158)
-
-enum mask { MASK_NONE, MASK_KEEP, MASK_BIAS, MASK_BOTH, MASKS };
-
-/* Arguments of a call. */
-struct call {
-    size_t rows, keys, stride;
-    float scale;
-    enum input input;
-    enum guard_side side;
-    struct mha_softmax_row mask[MAX_ROWS];
-    float *scores, *max, *sum;
+/* What a row has, and whether terms are added at all. */
+enum { KEEP = 1, ADDED = 2, BIAS = 4, ALIBI = 8 };
+static const unsigned kinds[] = {
+    0,
+    KEEP,
+    ADDED,
+    ADDED | KEEP,
+    ADDED | BIAS,
+    ADDED | BIAS | KEEP,
+    ADDED | ALIBI,
+    ADDED | ALIBI | KEEP,
+    ADDED | BIAS | ALIBI,
+    ADDED | BIAS | ALIBI | KEEP,
 };
+enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* A mask's array holds what may be read, begin .. end - 1, and nothing else. */
-static void make_mask(struct generator *g, struct call *c, enum mask kind,
-                      struct mha_softmax_row *row) {
-    size_t count = row->end - row->begin;
+static uint8_t *make_keep(struct generator *g, size_t count, enum guard_side side) {
     size_t density = next_below(g, 4); /* 0: all masked; 3: few */
-    if (kind == MASK_KEEP || kind == MASK_BOTH) {
-        uint8_t *keep = guarded_alloc(count, 0, c->side);
-        for (size_t j = 0; j < count; j++) {
-            keep[j] = next_below(g, 4) < density ? (uint8_t)(1 + next_below(g, 255)) : 0;
-        }
-        row->keep = keep - row->begin;
+    uint8_t *keep = guarded_alloc(count, 0, side);
+    for (size_t j = 0; j < count; j++) {
+        keep[j] = next_below(g, 4) < density ? (uint8_t)(1 + next_below(g, 255)) : 0;
     }
-    if (kind == MASK_BIAS || kind == MASK_BOTH) {
-        enum input input = next_below(g, 3) ? INPUT_LOGITS : pick_input(g);
-        density = next_below(g, 5);
-        float *bias = guarded_floats(count, 0, c->side);
-        for (size_t j = 0; j < count; j++) {
-            bias[j] = next_below(g, 4) < density ? input_float(g, input) : -INFINITY;
-        }
-        row->bias = bias - row->begin;
+    return keep;
+}
+
+static float *make_bias(struct generator *g, size_t count, enum guard_side side) {
+    enum input input = next_below(g, 3) ? INPUT_LOGITS : pick_input(g);
+    size_t density = next_below(g, 5);
+    float *bias = guarded_floats(count, 0, side);
+    for (size_t j = 0; j < count; j++) {
+        bias[j] = next_below(g, 4) < density ? input_float(g, input) : -INFINITY;
+    }
+    return bias;
+}
+
+/* Mostly near the keys, else as far as distances are exact. */
+static float random_position(struct generator *g) {
+    static const float far[] = {0x1p24f, 0x1p24f - 1, 512 - 0x1p24f, 513 - 0x1p24f, 0x1p23f};
+    return next_below(g, 4) ? (float)next_below(g, 1200) - 300.0f : far[next_below(g, 5)];
+}
+
+/* Masks and terms for the range of a row. Arrays hold what may be read, begin .. end - 1, and
+ * nothing else. */
+static void make_row(struct generator *g, unsigned kind, enum guard_side side,
+                     struct mha_softmax_row *row) {
+    static const float slopes[] = {0.5f, 0.00390625f, 0x1.6a09e6p-3f, 1.0f, -0.25f, 1e-40f, 1e37f};
+    size_t count = row->end - row->begin;
+    if (kind & KEEP) {
+        row->keep = make_keep(g, count, side) - row->begin;
+    }
+    if (kind & BIAS) {
+        row->bias = make_bias(g, count, side) - row->begin;
+    }
+    if (kind & ALIBI) {
+        row->slope = slopes[next_below(g, 7)];
+        row->position = random_position(g);
     }
 }
 
-/* Row 0 has the range begin .. end - 1, the others any. */
-static void make_call(struct generator *g, struct call *c, enum mask kind, size_t begin,
+/* Scores of the range; what is outside of it stays NaN. Some rows have no number but -inf, or
+ * none that stays above it. */
+static void make_scores(struct generator *g, const struct mha_softmax_row *row, enum input input,
+                        float *scores) {
+    static const float low[] = {-INFINITY, NAN, -FLT_MAX};
+    size_t lows = next_below(g, 6) ? 0 : 1 + next_below(g, 3);
+    for (size_t j = row->begin; j < row->end; j++) {
+        scores[j] = lows > 0 ? low[next_below(g, lows)] : input_float(g, input);
+        if (row->keep && row->keep[j] == 0 && next_below(g, 2)) {
+            scores[j] = input_float(g, INPUT_NAN);
+        }
+    }
+}
+
+/* Row 0 has the range begin .. end - 1 and all that the kind says, the others any. */
+static void make_call(struct generator *g, struct mha_softmax *x, unsigned kind, size_t begin,
                       size_t end) {
-    static const float scales[] = {0.125f, 1.0f, 0x1.6a09e6p-3f, 3.0f, -0.5f, 1e-30f, 1e30f};
-    c->input = next_below(g, 3) ? INPUT_LOGITS : pick_input(g);
-    c->scale = scales[c->input == INPUT_LOGITS ? next_below(g, 5) : next_below(g, 7)];
-    c->side = next_below(g, 2) ? AT_START : AT_END;
-    c->stride = c->keys + (next_below(g, 2) ? 0 : next_below(g, 20));
-    size_t shift = c->side == AT_START ? next_below(g, 16) * sizeof(float) : 0;
-    c->scores = guarded_floats((c->rows - 1) * c->stride + c->keys, shift, c->side);
-    c->max = guarded_floats(c->rows, 0, c->side);
-    c->sum = guarded_floats(c->rows, 0, c->side);
-    for (size_t i = 0; i < c->rows; i++) {
-        struct mha_softmax_row *row = &c->mask[i];
+    static const float scales[] = {0.125f, 1.0f, 0x1.6a09e6p-3f, 3.0f, -0.5f, 0.0f, 1e-30f, 1e30f};
+    static const float factors[] = {0.125f * MHA_LOG2E, 1.0f, 3.0f, 1e-30f, 1e30f};
+    enum input input = next_below(g, 3) ? INPUT_LOGITS : pick_input(g);
+    bool extreme = input != INPUT_LOGITS;
+    enum guard_side side = next_below(g, 2) ? AT_START : AT_END;
+    x->added = kind & ADDED;
+    x->scale = x->added ? scales[next_below(g, extreme ? 8 : 5)] : NAN; /* must not be read */
+    bool usual = x->added && next_below(g, 2);
+    x->factor = usual ? MHA_LOG2E : factors[next_below(g, extreme ? 5 : 3)];
+    x->stride = x->keys + (next_below(g, 2) ? 0 : next_below(g, 20));
+    size_t shift = side == AT_START ? next_below(g, 16) * sizeof(float) : 0;
+    x->scores = guarded_floats((x->rows - 1) * x->stride + x->keys, shift, side);
+    x->max = guarded_floats(x->rows, 0, side);
+    x->sum = guarded_floats(x->rows, 0, side);
+    struct mha_softmax_row *rows = guarded_alloc(x->rows * sizeof *rows, 0, side);
+    x->row = rows;
+    for (size_t i = 0; i < x->rows; i++) {
+        struct mha_softmax_row *row = &rows[i];
         *row = (struct mha_softmax_row){.begin = begin, .end = end};
+        unsigned has = kind;
         if (i > 0) {
-            row->end = next_below(g, c->keys + 1);
+            row->end = next_below(g, x->keys + 1);
             row->begin = next_below(g, row->end + 1);
+            has &= (unsigned)next_bits(g);
         }
-        make_mask(g, c, kind, row);
-        /* What is outside the range stays NaN. */
-        fill_input(g, c->input, c->scores + i * c->stride + row->begin, row->end - row->begin);
-        for (size_t j = row->begin; j < row->end; j++) {
-            if (row->keep && row->keep[j] == 0 && next_below(g, 2)) {
-                c->scores[i * c->stride + j] = input_float(g, INPUT_NAN);
-            }
-        }
+        make_row(g, has, side, row);
+        make_scores(g, row, input, x->scores + i * x->stride);
     }
 }
 
-static bool masked(const struct mha_softmax_row *row, size_t j) {
+/* ---- The contract's words --------------------------------------------------- */
+
+static float term(const struct mha_softmax_row *row, size_t j) {
+    float b = -(row->slope * fabsf(row->position - (float)j));
+    return row->bias ? b + row->bias[j] : b;
+}
+
+static bool masked(const struct mha_softmax *x, const struct mha_softmax_row *row, size_t j) {
     return j < row->begin || j >= row->end || (row->keep && row->keep[j] == 0) ||
-           (row->bias && row->bias[j] == -INFINITY);
+           (x->added && term(row, j) == -INFINITY);
 }
 
-/* A row's results, as the contract says: t and so the maximum in binary32, exp in binary64
- * with room for 1 unit in the last place, the sum of what p[] holds in 16 lanes. */
-static void check_row(const struct call *c, size_t i, const float *scores, const float *p,
-                      float max, float sum) {
-    const struct mha_softmax_row *row = &c->mask[i];
-    float t[MAX_KEYS], largest = -INFINITY, lanes[16] = {0};
-    for (size_t j = 0; j < c->keys; j++) {
-        t[j] = masked(row, j) ? -INFINITY : scores[j] * c->scale;
-        if (!masked(row, j) && row->bias) {
-            t[j] = fmaf(scores[j], c->scale, row->bias[j]);
-        }
-        largest = t[j] > largest ? t[j] : largest;
+/* Whether p may be the kernel's 2^x: within 1 unit in the last place, and 0 from -125.5 down. */
+static bool is_power(float p, float x) {
+    if (isnan(x)) {
+        return isnan(p);
     }
-    largest = largest == 0.0f ? 0.0f : largest;
-    require(bits_equal(max, largest), "%s: max[%zu] is %a, not %a", case_name(), i, (double)max,
-            (double)largest);
-    float base = largest == -INFINITY ? 0.0f : largest;
-    for (size_t j = 0; j < c->keys; j++) {
-        float x = t[j] - base;
-        double expected = exp((double)x);
-        bool near = fabs((double)p[j] - expected) <= expected * 0x1p-23;
-        bool good = masked(row, j) ? bits_equal(p[j], 0.0f)
-                    : isnan(x)
-                        ? isnan(p[j])
-                        : (near && x > CUT_OFF - 1e-4) || (p[j] == 0.0f && x < CUT_OFF + 1e-4);
-        require(good, "%s: p[%zu][%zu] is %a, not exp(%a) = %a", case_name(), i, j, (double)p[j],
-                (double)x, expected);
+    double exact = exp2((double)x);
+    return x <= -125.5f ? bits_equal(p, 0.0f) : fabs((double)p - exact) <= exact * 0x1p-23;
+}
+
+static float sum_of(const float *p, size_t keys) {
+    float lanes[16] = {0};
+    for (size_t j = 0; j < keys; j++) {
         lanes[j % 16] += p[j];
     }
     for (size_t half = 8; half > 0; half /= 2) {
@@ -118,44 +149,78 @@ static void check_row(const struct call *c, size_t i, const float *scores, const
             lanes[r] += lanes[r + half];
         }
     }
-    require(bits_equal(sum, lanes[0]), "%s: sum[%zu] is %a, not %a", case_name(), i, (double)sum,
-            (double)lanes[0]);
+    return lanes[0];
 }
 
+/* A row's results: t, the maximum and x in binary32, 2^x in binary64, the sum of what p holds. */
+static void check_row(const struct mha_softmax *x, size_t i, const float *scores) {
+    const struct mha_softmax_row *row = &x->row[i];
+    const float *p = x->scores + i * x->stride;
+    float t[MAX_KEYS], max = -INFINITY;
+    bool attends = false;
+    for (size_t j = 0; j < x->keys; j++) {
+        t[j] = -INFINITY;
+        if (!masked(x, row, j)) {
+            t[j] = x->added ? fmaf(scores[j], x->scale, term(row, j)) : scores[j];
+            attends = true;
+        }
+        max = t[j] > max ? t[j] : max;
+    }
+    max = max == 0.0f ? 0.0f : max;
+    max = max == -INFINITY && attends ? -FLT_MAX : max;
+    require(bits_equal(x->max[i], max), "%s: max[%zu] is %a, not %a", case_name(), i,
+            (double)x->max[i], (double)max);
+    for (size_t j = 0; j < x->keys; j++) {
+        float power = (t[j] - max) * x->factor;
+        bool good = masked(x, row, j) ? bits_equal(p[j], 0.0f) : is_power(p[j], power);
+        require(good, "%s: p[%zu][%zu] is %a, not 2^%a", case_name(), i, j, (double)p[j],
+                (double)power);
+    }
+    float sum = sum_of(p, x->keys);
+    require(bits_equal(x->sum[i], sum), "%s: sum[%zu] is %a, not %a", case_name(), i,
+            (double)x->sum[i], (double)sum);
+}
+
+/* ---- Cases ------------------------------------------------------------------ */
+
 static void try_case(const struct mha_kernels *table, size_t rows, size_t keys, size_t begin,
-                     size_t end, enum mask kind) {
-    struct generator g = begin_case("softmax %s, rows %zu, keys %zu, range %zu..%zu, mask %d",
-                                    table_name(table), rows, keys, begin, end, (int)kind);
+                     size_t end, unsigned kind) {
+    struct generator g = begin_case("softmax %s, rows %zu, keys %zu, range %zu..%zu, kind %u",
+                                    table_name(table), rows, keys, begin, end, kind);
     if (skip_case()) {
         return;
     }
-    struct call c = {.rows = rows, .keys = keys};
-    make_call(&g, &c, kind, begin, end);
-    size_t size = (rows - 1) * c.stride + keys;
-    static float before[MAX_ROWS * (MAX_KEYS + 20)], expected[MAX_ROWS * (MAX_KEYS + 20)];
+    struct mha_softmax x = {.rows = rows, .keys = keys};
+    make_call(&g, &x, kind, begin, end);
+    static float before[MAX_ROWS * (MAX_KEYS + 20)], p[MAX_ROWS * (MAX_KEYS + 20)];
     float max[MAX_ROWS], sum[MAX_ROWS];
-    memcpy(before, c.scores, size * sizeof *before);
-    memcpy(expected, before, size * sizeof *before);
-    reference_table()->softmax(rows, keys, expected, c.stride, c.scale, c.mask, max, sum);
-    table->softmax(rows, keys, c.scores, c.stride, c.scale, c.mask, c.max, c.sum);
-    ck_assert_same("max", max, 1, c.max, 1, rows, 1);
-    ck_assert_same("p", expected, c.stride, c.scores, c.stride, rows, keys);
-    ck_assert_same("sum", sum, 1, c.sum, 1, rows, 1);
-    require(gaps_untouched(c.scores, c.stride, rows, keys), "%s: gaps", case_name());
+    size_t size = (rows - 1) * x.stride + keys;
+    memcpy(before, x.scores, size * sizeof *before);
+    memcpy(p, before, size * sizeof *before);
+    struct mha_softmax expected = x;
+    expected.scores = p;
+    expected.max = max;
+    expected.sum = sum;
+    reference_table()->softmax(&expected);
+    table->softmax(&x);
+    ck_assert_same("max", max, 1, x.max, 1, rows, 1);
+    ck_assert_same("p", p, x.stride, x.scores, x.stride, rows, keys);
+    ck_assert_same("sum", sum, 1, x.sum, 1, rows, 1);
+    require(gaps_untouched(x.scores, x.stride, rows, keys), "%s: gaps", case_name());
     for (size_t i = 0; table->isa == MHA_ISA_SCALAR && i < rows; i++) {
-        check_row(&c, i, before + i * c.stride, c.scores + i * c.stride, c.max[i], c.sum[i]);
+        check_row(&x, i, before + i * x.stride);
     }
     guarded_free_all();
 }
 
-/* Test i is for the table i / MASKS and the kind of mask i % MASKS. */
-static const struct mha_kernels *table_of(int i, enum mask *kind) {
-    *kind = (enum mask)(i % MASKS);
-    return tested_table((size_t)i / MASKS);
+/* Test i is for the table i / KINDS and the kind i % KINDS. */
+static const struct mha_kernels *table_of(int i, unsigned *kind) {
+    *kind = kinds[i % KINDS];
+    return tested_table((size_t)i / KINDS);
 }
 
 START_TEST(every_range) {
-    enum mask kind;
+    unsigned kind;
     const struct mha_kernels *table = table_of(_i, &kind);
     for (size_t keys = 1; keys <= 2 * MHA_PANEL + 1; keys++) {
         for (size_t end = 0; end <= keys; end++) {
@@ -172,7 +237,7 @@ START_TEST(long_rows) {
                                    128, 129, 160, 255, 256, 257, 300, 495, 496, 511, 512};
     static const size_t edges[] = {0, 1, 7, 8, 15, 16, 17, 31, 33, 48, 64, 65, 100, 128, 130};
     enum { EDGES = sizeof edges / sizeof *edges };
-    enum mask kind;
+    unsigned kind;
     const struct mha_kernels *table = table_of(_i, &kind);
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
         size_t keys = sizes[n];
@@ -188,7 +253,7 @@ START_TEST(long_rows) {
 END_TEST
 
 START_TEST(many_rows) {
-    enum mask kind;
+    unsigned kind;
     const struct mha_kernels *table = table_of(_i, &kind);
     for (size_t rows = 1; rows <= MAX_ROWS; rows++) {
         for (size_t keys = 1; keys <= MAX_KEYS; keys += 1 + keys / 4) {
@@ -204,9 +269,9 @@ int main(void) {
     for (int i = 0; i < tested_tables(); i++) {
         TCase *test = tcase_create(table_name(tested_table((size_t)i)));
         tcase_set_timeout(test, 0);
-        tcase_add_loop_test(test, every_range, i * MASKS, (i + 1) * MASKS);
-        tcase_add_loop_test(test, long_rows, i * MASKS, (i + 1) * MASKS);
-        tcase_add_loop_test(test, many_rows, i * MASKS, (i + 1) * MASKS);
+        tcase_add_loop_test(test, every_range, i * KINDS, (i + 1) * KINDS);
+        tcase_add_loop_test(test, long_rows, i * KINDS, (i + 1) * KINDS);
+        tcase_add_loop_test(test, many_rows, i * KINDS, (i + 1) * KINDS);
         suite_add_tcase(suite, test);
     }
     return run_suite(suite);

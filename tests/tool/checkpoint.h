@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention layers and the checkpoints that hold them under every family's names. The names
- * stand here in full, a second time, as the families' own files have them.
+ * Attention layers and the checkpoints that hold them under every family's names. The names are
+ * written here a second time, as the families' files have them.
  */
 #ifndef MHA_TEST_TOOL_CHECKPOINT_H
 #define MHA_TEST_TOOL_CHECKPOINT_H
@@ -12,7 +12,7 @@
 struct layer {
     size_t heads, kv_heads, head_dim, v_head_dim, d_model, k_dim, v_dim;
     size_t rows[4], columns[4];
-    float *weight[4], *bias[4];
+    float weight[4][144], bias[4][20];
 };
 
 /* d_model 6, 2 heads of 3. */
@@ -23,12 +23,11 @@ struct layer {
     }
 
 void fill_layer(struct layer *layer);
-void free_layer(struct layer *layer);
 
 struct naming {
     const char *label;
     const char *weight[4]; /* NULL for k and v: packed in q's */
-    const char *bias[4];   /* NULL for k and v: packed; NULL for o as well: none */
+    const char *bias[4];   /* NULL for k and v: packed */
     bool conv1d;           /* stored (in, out) */
 };
 
@@ -37,8 +36,8 @@ enum {
     NAMING_MHA_SEPARATE,
     NAMING_BERT,
     NAMING_LLAMA,
+    NAMING_LLAMA_META,
     NAMING_OPT,
-    NAMING_OPT_PACKED,
     NAMING_GPT2,
     NAMING_VIT,
     NAMING_TIMM,
@@ -46,20 +45,12 @@ enum {
     NAMING_PLAIN,
     NAMING_PLAIN_UPPER,
     NAMING_PLAIN_LOWER,
-    NAMING_PLAIN_B,
-    NAMING_PLAIN_JOINED,
-    NAMING_PLAIN_LETTER,
     NAMING_BARE,
-    NAMING_BARE_LOWER,
     NAMING_BARE_UPPER,
-    NAMING_BARE_MIXED,
+    NAMING_BARE_LOWER,
     N_NAMINGS
 };
 extern const struct naming namings[N_NAMINGS];
-
-/* A matrix [rows][columns], or with columns 0 a vector; turned: stored transposed. */
-void add_matrix(struct tensors *tensors, const char *prefix, const char *name, size_t rows,
-                size_t columns, const float *values, bool turned);
 
 /* All of the layer, but for the tensor that is named `without` (NULL: all). */
 void add_layer(struct tensors *tensors, const struct layer *layer, const struct naming *naming,

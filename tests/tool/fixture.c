@@ -5,16 +5,12 @@
 #include "fixture.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 /* ---- The temporary folder --------------------------------------------------- */
 
@@ -109,11 +105,36 @@ void put_zeros(struct bytes *bytes, size_t size) {
     }
 }
 
+static uint16_t half_bits(float value) {
+    uint16_t sign = value < 0 ? 0x8000 : 0;
+    /* A search, so that it is independent of the conversion under test. */
+    for (uint32_t bits = 0; bits <= 0x7c00; bits++) {
+        int exponent = (int)(bits >> 10);
+        int fraction = (int)(bits & 0x3ff);
+        float magnitude = bits == 0x7c00  ? INFINITY
+                          : exponent == 0 ? ldexpf((float)fraction, -24)
+                                          : ldexpf((float)(1024 + fraction), exponent - 25);
+        if (magnitude == value || magnitude == -value) {
+            return (uint16_t)(bits | sign);
+        }
+    }
+    ck_abort_msg("%g is no binary16", (double)value);
+    return 0;
+}
+
+void put_float(struct bytes *bytes, float value, size_t size, bool big_endian) {
+    double wide = (double)value;
+    uint32_t single;
+    uint64_t bits;
+    memcpy(&single, &value, sizeof single);
+    memcpy(&bits, &wide, sizeof bits);
+    bits = size == 2 ? half_bits(value) : size == 4 ? single : bits;
+    put_number(bytes, bits, size, big_endian);
+}
+
 void put_floats(struct bytes *bytes, const float *data, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &data[i], sizeof bits);
-        put_number(bytes, bits, 4, false);
+        put_float(bytes, data[i], 4, false);
     }
 }
 
@@ -134,19 +155,12 @@ void bytes_free(struct bytes *bytes) {
 
 const char *write_bytes(const char *name, const struct bytes *bytes, size_t size) {
     const char *path = in_scratch(name);
-    remove(path); /* some file systems are slow at writing a file anew in its place */
+    remove(path); /* some file systems are slow at overwriting a file */
     FILE *file = fopen(path, "wb");
     require(file != NULL, "cannot write %s", path);
     require(fwrite(bytes->data, 1, size, file) == size, "cannot write %s", path);
     require(fclose(file) == 0, "cannot write %s", path);
     return path;
-}
-
-FILE *open_bytes(const struct bytes *bytes, size_t size) {
-    /* glibc's fmemopen refuses size 0. */
-    FILE *stream = size > 0 ? fmemopen(bytes->data, size, "rb") : fopen("/dev/null", "rb");
-    require(stream != NULL, "no stream");
-    return stream;
 }
 
 struct bytes read_bytes(const char *path) {
@@ -163,14 +177,6 @@ struct bytes read_bytes(const char *path) {
     }
     fclose(file);
     return bytes;
-}
-
-bool files_equal(const char *path, const struct bytes *bytes) {
-    struct bytes other = read_bytes(path);
-    bool equal = other.data != NULL && other.size == bytes->size &&
-                 memcmp(other.data, bytes->data, bytes->size) == 0;
-    bytes_free(&other);
-    return equal;
 }
 
 /* ---- .npy -------------------------------------------------------------------- */
@@ -207,37 +213,23 @@ const char *write_npy_floats(const char *name, const char *shape, const float *d
     return path;
 }
 
-/* ---- safetensors --------------------------------------------------------------- */
-
-uint16_t half_bits(float value) {
-    /* Searched for rather than computed: independent of the conversion under test. */
-    for (uint32_t bits = 0; bits < 0x7c00; bits++) {
-        int exponent = (int)(bits >> 10);
-        int fraction = (int)(bits & 0x3ff);
-        float magnitude = exponent == 0 ? ldexpf((float)fraction, -24)
-                                        : ldexpf((float)(1024 + fraction), exponent - 25);
-        if (magnitude == value || magnitude == -value) {
-            return (uint16_t)(bits | (value < 0 ? 0x8000u : 0));
-        }
-    }
-    ck_abort_msg("%g is no binary16", (double)value);
-    return 0;
+void write_npy_zeros(const char *name, const char *type, const char *shape, size_t size) {
+    struct bytes bytes = {0};
+    put_npy_type(&bytes, type, shape);
+    put_zeros(&bytes, size);
+    write_bytes(name, &bytes, bytes.size);
+    bytes_free(&bytes);
 }
 
+/* ---- safetensors --------------------------------------------------------------- */
+
 static void put_value(struct bytes *bytes, const char *dtype, float value) {
-    uint32_t single;
-    double wide = (double)value;
-    uint64_t bits;
-    memcpy(&single, &value, sizeof single);
-    memcpy(&bits, &wide, sizeof bits);
-    if (strcmp(dtype, "F32") == 0) {
-        put_number(bytes, single, 4, false);
-    } else if (strcmp(dtype, "F64") == 0) {
-        put_number(bytes, bits, 8, false);
-    } else if (strcmp(dtype, "BF16") == 0) {
-        put_number(bytes, single >> 16, 2, false);
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (strcmp(dtype, "BF16") == 0) {
+        put_number(bytes, bits >> 16, 2, false);
     } else {
-        put_number(bytes, half_bits(value), 2, false);
+        put_float(bytes, value, strstr(dtype, "16") != NULL ? 2 : dtype[1] == '3' ? 4 : 8, false);
     }
 }
 
@@ -248,22 +240,18 @@ void add_tensor(struct tensors *tensors, const char *name, const char *dtype, co
         put_value(&tensors->data, dtype, values[i]);
     }
     put_text(&tensors->json, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
-             tensors->json.size > 0 ? "," : "", name, dtype, shape, begin, tensors->data.size);
+             tensors->json.size > 0 ? "," : "{", name, dtype, shape, begin, tensors->data.size);
 }
 
-void put_safetensors(struct bytes *bytes, const char *json, size_t json_size, const void *data,
-                     size_t data_size) {
-    put_number(bytes, json_size + 2, 8, false);
-    put(bytes, "{", 1);
-    put(bytes, json, json_size);
-    put(bytes, "}", 1);
+void put_safetensors(struct bytes *bytes, const char *json, const void *data, size_t data_size) {
+    put_number(bytes, strlen(json), 8, false);
+    put(bytes, json, strlen(json));
     put(bytes, data, data_size);
 }
 
 const char *write_safetensors(const char *name, const char *json, size_t zeros) {
     struct bytes bytes = {0};
-    put_number(&bytes, strlen(json), 8, false);
-    put(&bytes, json, strlen(json));
+    put_safetensors(&bytes, json, NULL, 0);
     put_zeros(&bytes, zeros);
     const char *path = write_bytes(name, &bytes, bytes.size);
     bytes_free(&bytes);
@@ -272,8 +260,9 @@ const char *write_safetensors(const char *name, const char *json, size_t zeros) 
 
 const char *write_tensors(const char *name, struct tensors *tensors) {
     struct bytes bytes = {0};
-    put_safetensors(&bytes, (const char *)tensors->json.data, tensors->json.size,
-                    tensors->data.data, tensors->data.size);
+    put_text(&tensors->json, "}");
+    put_safetensors(&bytes, (const char *)tensors->json.data, tensors->data.data,
+                    tensors->data.size);
     const char *path = write_bytes(name, &bytes, bytes.size);
     bytes_free(&bytes);
     bytes_free(&tensors->json);
@@ -283,24 +272,8 @@ const char *write_tensors(const char *name, struct tensors *tensors) {
 
 /* ---- The program ------------------------------------------------------------- */
 
-/* wrapper words, the program, the arguments, NULL; in static memory. */
-static char **command_line(const char *const *arguments) {
-    static char *line[64];
-    static char words[1024];
-    size_t n = 0;
-    const char *wrapper = getenv("MHA_EXE_WRAPPER");
-    snprintf(words, sizeof words, "%s", wrapper != NULL ? wrapper : "");
-    for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " ")) {
-        line[n++] = word;
-    }
-    line[n++] = getenv("MHA_TOOL");
-    for (size_t i = 0; arguments[i] != NULL; i++) {
-        require(n < sizeof line / sizeof line[0] - 1, "too many arguments");
-        line[n++] = (char *)(uintptr_t)arguments[i];
-    }
-    line[n] = NULL;
-    return line;
-}
+/* For the shell: the words that run the program. */
+#define TOOL "$MHA_EXE_WRAPPER \"$MHA_TOOL\" "
 
 struct outcome run_tool_list(const char *const *arguments) {
     static struct outcome outcome;
@@ -308,20 +281,19 @@ struct outcome run_tool_list(const char *const *arguments) {
     char out[300], err[300];
     snprintf(out, sizeof out, "%s.out", folder);
     snprintf(err, sizeof err, "%s.err", folder);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out, O_WRONLY | O_CREAT | O_TRUNC,
-                                     0600);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err, O_WRONLY | O_CREAT | O_TRUNC,
-                                     0600);
-    char **line = command_line(arguments);
-    pid_t child;
-    int error = posix_spawnp(&child, line[0], &actions, NULL, line, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    require(error == 0, "cannot run %s: %s", line[0], strerror(error));
-    int status;
-    require(waitpid(child, &status, 0) == child, "waitpid failed");
+    const char *line[72] = {"sh", "-c",
+                            "exec " TOOL "\"$@\" < /dev/null > \"$0.out\" 2> \"$0.err\"", folder};
+    for (size_t i = 0; arguments[i] != NULL; i++) {
+        require(i < 64, "too many arguments");
+        line[4 + i] = arguments[i];
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        execv("/bin/sh", (char **)line);
+        _exit(127);
+    }
+    int status = 0;
+    require(child > 0 && waitpid(child, &status, 0) == child, "fork or waitpid failed");
     free(outcome.out);
     free(outcome.err);
     outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -343,6 +315,28 @@ struct outcome run_tool(const char *first, ...) {
     return run_tool_list(list);
 }
 
+int run_shell(const char *format, ...) {
+    char command[4096] = TOOL;
+    size_t n = strlen(command);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command + n, sizeof command - n, format, arguments);
+    va_end(arguments);
+    return system(command);
+}
+
+void expect_error(struct outcome outcome, int status, const char *message) {
+    size_t length = strlen(outcome.err);
+    require(outcome.status == status, "%s: status %d, not %d: %s%s", case_name(), outcome.status,
+            status, outcome.out, outcome.err);
+    require(outcome.out[0] == '\0', "%s: printed %s", case_name(), outcome.out);
+    require(strncmp(outcome.err, "mha: ", 5) == 0 && length > 0 &&
+                strchr(outcome.err, '\n') == outcome.err + length - 1,
+            "%s: not one line: %s", case_name(), outcome.err);
+    require(strstr(outcome.err, message) != NULL, "%s: '%s' is not in: %s", case_name(), message,
+            outcome.err);
+}
+
 void require_tool(void) {
     const char *tool = getenv("MHA_TOOL");
     if (tool == NULL || *tool == '\0') {
@@ -350,12 +344,7 @@ void require_tool(void) {
         exit(2);
     }
     snprintf(folder, sizeof folder, "/tmp/mha-tool-%ld", (long)getpid());
-    char **line = command_line((const char *[]){"--version", NULL});
-    pid_t child;
-    int status = 0;
-    int error = posix_spawnp(&child, line[0], NULL, NULL, line, environ);
-    if (error != 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) ||
-        WEXITSTATUS(status) != 0) {
+    if (run_tool("--version", NULL).status != 0) {
         printf("SKIP: %s can't be run here; MHA_EXE_WRAPPER says what runs it\n", tool);
         exit(77);
     }

@@ -20,9 +20,9 @@ void scratch_teardown(void);
 /* The path of a file in it; one of 64 buffers in turn. */
 const char *in_scratch(const char *name);
 
-/* Root may read and write everything: gives the folder to an ordinary user and goes on as
- * that user, for the rest of the test. False if this is still not to be had, or if others
- * can't reach the folder. */
+/* Root may read and write everything, so this gives the folder to an ordinary user and continues
+ * as that user for the rest of the test. False if that fails, or if that user can't reach the
+ * folder. */
 bool become_ordinary(void);
 
 /* Files in it, hidden ones too. */
@@ -40,6 +40,8 @@ void put_text(struct bytes *bytes, const char *format, ...) __attribute__((forma
 /* The low `size` bytes of a number, in either order. */
 void put_number(struct bytes *bytes, uint64_t number, size_t size, bool big_endian);
 void put_zeros(struct bytes *bytes, size_t size);
+/* As binary16, 32 or 64; it must be one, or an infinity. */
+void put_float(struct bytes *bytes, float value, size_t size, bool big_endian);
 /* As little-endian float32. */
 void put_floats(struct bytes *bytes, const float *data, size_t count);
 void bytes_free(struct bytes *bytes);
@@ -51,13 +53,8 @@ void garble(struct generator *generator, unsigned char *data, size_t size, const
 /* Writes the first `size` bytes of a file in the temporary folder; its path. */
 const char *write_bytes(const char *name, const struct bytes *bytes, size_t size);
 
-/* A stream of the first `size` bytes, to be read and closed. */
-FILE *open_bytes(const struct bytes *bytes, size_t size);
-
 /* A whole file; data is NULL if it isn't there. The caller frees. */
 struct bytes read_bytes(const char *path);
-
-bool files_equal(const char *path, const struct bytes *bytes);
 
 /* ---- .npy -------------------------------------------------------------------- */
 
@@ -72,9 +69,12 @@ void put_npy_floats(struct bytes *bytes, const char *shape, const float *data, s
 
 const char *write_npy_floats(const char *name, const char *shape, const float *data, size_t count);
 
+/* A version 1.0 file with `size` zero bytes of data, which may disagree with its shape. */
+void write_npy_zeros(const char *name, const char *type, const char *shape, size_t size);
+
 /* ---- safetensors --------------------------------------------------------------- */
 
-/* A file being put together: JSON entries without the outer braces, and data. */
+/* A file under construction: its header without the last brace, and data. */
 struct tensors {
     struct bytes json, data;
 };
@@ -84,11 +84,10 @@ struct tensors {
 void add_tensor(struct tensors *tensors, const char *name, const char *dtype, const char *shape,
                 const float *values, size_t count);
 
-/* "{entries}" with its length before and the data after. */
-void put_safetensors(struct bytes *bytes, const char *json, size_t json_size, const void *data,
-                     size_t data_size);
+/* A header, with its length before it and the data after it. */
+void put_safetensors(struct bytes *bytes, const char *json, const void *data, size_t data_size);
 
-/* A file of this header, whole, and so many zeros. */
+/* A file of this header and `zeros` zero bytes. */
 const char *write_safetensors(const char *name, const char *json, size_t zeros);
 
 /* One float's entry in a header, without its name. */
@@ -97,9 +96,6 @@ const char *write_safetensors(const char *name, const char *json, size_t zeros);
 
 /* Writes and frees. */
 const char *write_tensors(const char *name, struct tensors *tensors);
-
-/* The binary16 bits of a value that it can hold. */
-uint16_t half_bits(float value);
 
 /* ---- The program ------------------------------------------------------------- */
 
@@ -112,6 +108,12 @@ struct outcome {
  * arguments end with NULL. The output stays until the next run. */
 struct outcome run_tool(const char *first, ...) __attribute__((sentinel));
 struct outcome run_tool_list(const char *const *arguments);
+
+/* Runs it in a shell, with this text after its name on the command line; the shell's status. */
+int run_shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Fails the test unless the program printed one line "mha: ..." with `message` in it. */
+void expect_error(struct outcome outcome, int status, const char *message);
 
 /* Ends the test program as skipped (77) where the program can't be run here. Without
  * $MHA_TOOL it fails. */

@@ -36,6 +36,17 @@ void run_setup(void) {
     write_npy_floats("v", "(2, 7, 9)", value, BATCH * KV_LEN * V_DIM);
 }
 
+void compute(const mha_config *config, const mha_weights *weights, const mha_forward_args *args) {
+    mha_layer *layer = NULL;
+    mha_context *context = NULL;
+    require(mha_layer_create(config, weights, &layer) == MHA_OK &&
+                mha_context_create(NULL, &context) == MHA_OK &&
+                mha_forward(context, layer, args) == MHA_OK,
+            "%s: %s", case_name(), mha_error_message());
+    mha_layer_destroy(&layer);
+    mha_context_destroy(&context);
+}
+
 void forward(const mha_mask *mask, float scale, mha_masked_rows masked_rows, size_t batch,
              float *output, float *attention) {
     const mha_config config = {.d_model = D_MODEL,
@@ -44,8 +55,14 @@ void forward(const mha_mask *mask, float scale, mha_masked_rows masked_rows, siz
                                .v_dim = V_DIM,
                                .scale = scale,
                                .masked_rows = masked_rows};
-    const mha_weights weights = {weight[0], weight[1], weight[2], weight[3],
-                                 bias[0],   bias[1],   bias[2],   bias[3]};
+    const mha_weights weights = {.q = weight[0],
+                                 .k = weight[1],
+                                 .v = weight[2],
+                                 .o = weight[3],
+                                 .q_bias = bias[0],
+                                 .k_bias = bias[1],
+                                 .v_bias = bias[2],
+                                 .o_bias = bias[3]};
     const mha_forward_args args = {.batch = batch,
                                    .q_len = Q_LEN,
                                    .kv_len = KV_LEN,
@@ -55,14 +72,7 @@ void forward(const mha_mask *mask, float scale, mha_masked_rows masked_rows, siz
                                    .mask = mask,
                                    .output = output,
                                    .attention = attention};
-    mha_layer *layer = NULL;
-    mha_context *context = NULL;
-    require(mha_layer_create(&config, &weights, &layer) == MHA_OK &&
-                mha_context_create(NULL, &context) == MHA_OK &&
-                mha_forward(context, layer, &args) == MHA_OK,
-            "%s: %s", case_name(), mha_error_message());
-    mha_layer_destroy(&layer);
-    mha_context_destroy(&context);
+    compute(&config, &weights, &args);
 }
 
 void expect_file(const char *name, const char *shape, const float *want, size_t count) {
@@ -70,7 +80,7 @@ void expect_file(const char *name, const char *shape, const float *want, size_t 
     put_npy_floats(&bytes, shape, want, count);
     struct bytes file = read_bytes(in_scratch(name));
     require(file.data != NULL, "%s: no file %s", case_name(), name);
-    /* Data only: the headers' padding is a matter of test_npy.c. */
+    /* The data alone: test_npy.c checks the padding of headers. */
     require(file.size == bytes.size, "%s: %s has %zu bytes, not %zu", case_name(), name, file.size,
             bytes.size);
     size_t header = bytes.size - count * sizeof(float);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A layer and inputs, in memory and in files, for tests that run the program: the library
- * is called with arguments spelled out in full, and the program's files are to hold the
- * same bits.
+ * A layer and inputs, in memory and in files, for tests that run the program: the library is
+ * called directly, and the program's files must hold the same bits.
  */
 #ifndef MHA_TEST_TOOL_RUN_FIXTURE_H
 #define MHA_TEST_TOOL_RUN_FIXTURE_H
@@ -25,18 +24,21 @@ extern float query[BATCH * Q_LEN * D_MODEL], key[BATCH * KV_LEN * K_DIM],
 /* The fixture: a temporary folder with the layer in "w" and the inputs in "q", "k", "v". */
 void run_setup(void);
 
-/* What the library makes of it, for the first `batch` sequences. */
+/* Calls the library; it must succeed. */
+void compute(const mha_config *config, const mha_weights *weights, const mha_forward_args *args);
+
+/* The library's results for the layer and the first `batch` sequences of the inputs. */
 void forward(const mha_mask *mask, float scale, mha_masked_rows masked_rows, size_t batch,
              float *output, float *attention);
 
-/* A .npy file of this shape with these bits. */
+/* Fails the test unless this .npy file has this shape and these bits. */
 void expect_file(const char *name, const char *shape, const float *want, size_t count);
 
-/* Runs with the three inputs, outputs to "y" and "a", and what else is given ("@x" is file x
- * of the folder; NULL ends it); it must succeed. */
+/* Runs the program with the three inputs, outputs "y" and "a", and more arguments ("@x" is file x
+ * of the folder; NULL ends them); it must succeed. */
 struct outcome run_with(const char *const *more);
 
-/* Runs so, and compares both outputs with forward(). */
+/* The same, and compares both outputs with forward(). */
 void expect_run(const char *const *more, const mha_mask *mask, float scale,
                 mha_masked_rows masked_rows);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Decoding of numbers, against values computed from the formats' definitions with ldexp():
- * every binary16 and bfloat16, rounding of binary64, both byte orders.
+ * every binary16 and bfloat16, rounding of binary64. test_npy.c has the other types.
  */
 #include "element.h"
 
@@ -43,12 +43,8 @@ static void check_all_16(enum element_kind kind, int exponent_bits, int fraction
     }
 }
 
-START_TEST(every_half) {
+START_TEST(every_16_bits) {
     check_all_16(ELEMENT_FLOAT, 5, 10);
-}
-END_TEST
-
-START_TEST(every_bfloat16) {
     check_all_16(ELEMENT_BFLOAT16, 8, 7);
 }
 END_TEST
@@ -58,87 +54,29 @@ static const struct {
     double value;
     float rounded;
 } roundings[] = {
-    {0.0, 0.0f},
     {-0.0, -0.0f},
-    {1.0, 1.0f},
     {1.0 + 0x1p-24, 1.0f},                      /* tie, even below */
     {1.0 + 0x1p-23 + 0x1p-24, 1.0f + 0x1p-22f}, /* tie, even above */
     {1.0 + 0x1p-24 + 0x1p-52, 1.0f + 0x1p-23f}, /* just above a tie */
-    {-1.0 - 0x1p-24, -1.0f},                    /* the same, negative */
-    {0x1.fffffep127, 0x1.fffffep127f},          /* the largest float */
-    {0x1.fffffefffffffp127, 0x1.fffffep127f},   /* below half a step beyond it */
-    {0x1.ffffffp127, INFINITY},                 /* half a step beyond */
-    {-1e300, -INFINITY},
-    {0x1p-149, 0x1p-149f},               /* the smallest float */
-    {0x1p-150, 0.0f},                    /* tie with zero */
-    {0x1.0000000000001p-150, 0x1p-149f}, /* just above it */
-    {0x1.8p-149, 0x1p-148f},             /* tie between subnormals */
+    {0x1.fffffefffffffp127, 0x1.fffffep127f},   /* just below a tie */
+    {0x1.ffffffp127, INFINITY},                 /* tie beyond the largest */
+    {0x1p-150, 0.0f},                           /* tie with zero */
+    {0x1.0000000000001p-150, 0x1p-149f},        /* just above it */
     {-0x1p-1074, -0.0f},
     {INFINITY, INFINITY},
 };
 
 START_TEST(rounding_of_doubles) {
     for (size_t i = 0; i < sizeof roundings / sizeof roundings[0]; i++) {
-        for (int big = 0; big < 2; big++) {
-            struct bytes bytes = {0};
-            uint64_t bits;
-            memcpy(&bits, &roundings[i].value, sizeof bits);
-            put_number(&bytes, bits, 8, big != 0);
-            struct element type = {ELEMENT_FLOAT, 8, big != 0};
-            float rounded = (float)element_float(&type, bytes.data);
-            require(bits_equal(rounded, roundings[i].rounded) &&
-                        signbit(rounded) == signbit(roundings[i].rounded),
-                    "%a became %a, not %a", roundings[i].value, (double)rounded,
-                    (double)roundings[i].rounded);
-            bytes_free(&bytes);
-        }
-    }
-}
-END_TEST
-
-START_TEST(singles_are_exact) {
-    struct generator g = begin_case("singles");
-    for (size_t i = 0; i < 100000; i++) {
-        uint32_t bits = (uint32_t)next_bits(&g);
-        double want = by_definition(bits, 8, 23);
-        for (int big = 0; big < 2; big++) {
-            unsigned char bytes[4];
-            for (int b = 0; b < 4; b++) {
-                bytes[big != 0 ? 3 - b : b] = (unsigned char)(bits >> 8 * b & 0xff);
-            }
-            double have = element_float(&(struct element){ELEMENT_FLOAT, 4, big != 0}, bytes);
-            require(same_double(have, want), "0x%08x is %a, not %a", bits, have, want);
-        }
-    }
-}
-END_TEST
-
-START_TEST(integers) {
-    static const struct {
-        enum element_kind kind;
-        size_t size;
-        uint64_t stored, value;
-    } cases[] = {
-        {ELEMENT_UNSIGNED, 1, 0xff, 255},
-        {ELEMENT_SIGNED, 1, 0xff, (uint64_t)-1},
-        {ELEMENT_SIGNED, 1, 0x7f, 127},
-        {ELEMENT_UNSIGNED, 2, 0x8001, 0x8001},
-        {ELEMENT_SIGNED, 2, 0x8001, (uint64_t)-0x7fff},
-        {ELEMENT_SIGNED, 4, 0xfffffff6, (uint64_t)-10},
-        {ELEMENT_UNSIGNED, 4, 0xfffffff6, 0xfffffff6},
-        {ELEMENT_SIGNED, 8, (uint64_t)-2, (uint64_t)-2},
-        {ELEMENT_UNSIGNED, 8, UINT64_C(0x0102030405060708), UINT64_C(0x0102030405060708)},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        for (int big = 0; big < 2; big++) {
-            struct bytes bytes = {0};
-            put_number(&bytes, cases[i].stored, cases[i].size, big != 0);
-            struct element type = {cases[i].kind, cases[i].size, big != 0};
-            uint64_t have = element_bits(&type, bytes.data);
-            require(have == cases[i].value, "integer %zu, big-endian %d: 0x%llx", i, big,
-                    (unsigned long long)have);
-            bytes_free(&bytes);
-        }
+        struct bytes bytes = {0};
+        uint64_t bits;
+        memcpy(&bits, &roundings[i].value, sizeof bits);
+        put_number(&bytes, bits, 8, false);
+        float rounded =
+            (float)element_float(&(struct element){ELEMENT_FLOAT, 8, false}, bytes.data);
+        require(bits_equal(rounded, roundings[i].rounded), "%a became %a, not %a",
+                roundings[i].value, (double)rounded, (double)roundings[i].rounded);
+        bytes_free(&bytes);
     }
 }
 END_TEST
@@ -167,11 +105,8 @@ int main(void) {
     Suite *suite = suite_create("tool-element");
     TCase *tcase = tcase_create("element");
     tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, every_half);
-    tcase_add_test(tcase, every_bfloat16);
+    tcase_add_test(tcase, every_16_bits);
     tcase_add_test(tcase, rounding_of_doubles);
-    tcase_add_test(tcase, singles_are_exact);
-    tcase_add_test(tcase, integers);
     tcase_add_test(tcase, shapes);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);

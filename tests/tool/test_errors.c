@@ -2,13 +2,28 @@
  *
  * What the program does with wrong command lines and wrong files: one line in words on
  * standard error, nothing on standard output, exit status 1 or 2, and no file left.
- * test_system_errors.c has what the system refuses.
+ * test_output.c has what the system refuses.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "errors_fixture.h"
+#include "fixture.h"
 
 /* ---- Files to be wrong about ------------------------------------------------------------ */
+
+/* A layer of d_model 6. */
+static void write_layer(const char *name, size_t k_dim, size_t v_dim) {
+    static const char *const names[4] = {"W_q", "W_k", "W_v", "W_o"};
+    const size_t columns[4] = {6, k_dim, v_dim, 6};
+    const float zeros[72] = {0};
+    struct tensors tensors = {0};
+    for (size_t i = 0; i < 4; i++) {
+        char shape[32];
+        snprintf(shape, sizeof shape, "[6,%zu]", columns[i]);
+        add_tensor(&tensors, names[i], "F32", shape, zeros, 6 * columns[i]);
+    }
+    write_tensors(name, &tensors);
+}
 
 /* Two numbers of 4 bytes. */
 static void write_pair(const char *name, const char *type, uint64_t first, uint64_t second) {
@@ -21,33 +36,33 @@ static void write_pair(const char *name, const char *type, uint64_t first, uint6
 }
 
 static void setup(void) {
-    errors_setup();
+    scratch_setup();
+    write_layer("w", 6, 6);
+    write_npy_zeros("q", "<f4", "(2, 3, 6)", 144);
+    write_npy_zeros("k", "<f4", "(2, 4, 6)", 192);
     write_layer("w_cross", 5, 4);
     write_layer("w_v", 6, 4);
-    struct bytes whole = read_bytes(in_scratch("w"));
-    write_bytes("w_cut", &whole, whole.size - 1);
-    bytes_free(&whole);
-    write_zeros("q_2d", "<f4", "(3, 6)", 72);
-    write_zeros("q_1d", "<f4", "(6,)", 24);
-    write_zeros("q_4d", "<f4", "(1, 2, 3, 6)", 144);
-    write_zeros("q_wide", "<f4", "(2, 3, 7)", 168);
-    write_zeros("q_int", "<i4", "(2, 3, 6)", 144);
-    write_zeros("q_cut", "<f4", "(2, 3, 6)", 143);
-    write_zeros("k_batch", "<f4", "(3, 3, 6)", 216);
-    write_zeros("k_5", "<f4", "(2, 4, 5)", 160);
-    write_zeros("m", "|b1", "(3, 3)", 9);
-    write_zeros("m_f", "<f4", "(3, 3)", 36);
-    write_zeros("m_i8", "|i1", "(3, 3)", 9);
-    write_zeros("m_i64", "<i8", "(3, 3)", 72);
-    write_zeros("m_shape", "|b1", "(2, 3)", 6);
-    write_zeros("m_5d", "|b1", "(1, 1, 1, 3, 3)", 9);
-    write_zeros("m_0", "|b1", "(0, 3)", 0);
-    write_zeros("l_3", "<i8", "(3,)", 24);
-    write_zeros("l_2d", "<i8", "(1, 2)", 16);
-    write_zeros("l_float", "<f4", "(2,)", 8);
-    write_zeros("l_bool", "|b1", "(2,)", 2);
-    write_zeros("s_3", "<f4", "(3,)", 12);
-    write_zeros("s_int", "<i4", "(2,)", 8);
+    write_safetensors("w_nl", "{\"a\\nb\":" F32_AT(0, 4) "}", 4);
+    write_npy_zeros("q_2d", "<f4", "(3, 6)", 72);
+    write_npy_zeros("q_1d", "<f4", "(6,)", 24);
+    write_npy_zeros("q_4d", "<f4", "(1, 2, 3, 6)", 144);
+    write_npy_zeros("q_wide", "<f4", "(2, 3, 7)", 168);
+    write_npy_zeros("q_int", "<i4", "(2, 3, 6)", 144);
+    write_npy_zeros("q_cut", "<f4", "(2, 3, 6)", 143);
+    write_npy_zeros("k_batch", "<f4", "(3, 3, 6)", 216);
+    write_npy_zeros("k_5", "<f4", "(2, 4, 5)", 160);
+    write_npy_zeros("m", "|b1", "(3, 3)", 9);
+    write_npy_zeros("m_f", "<f4", "(3, 3)", 36);
+    write_npy_zeros("m_i8", "|i1", "(3, 3)", 9);
+    write_npy_zeros("m_shape", "|b1", "(2, 3)", 6);
+    write_npy_zeros("m_5d", "|b1", "(1, 1, 1, 3, 3)", 9);
+    write_npy_zeros("m_0", "|b1", "(0, 3)", 0);
+    write_npy_zeros("l_3", "<i8", "(3,)", 24);
+    write_npy_zeros("l_2d", "<i8", "(1, 2)", 16);
+    write_npy_zeros("l_float", "<f4", "(2,)", 8);
+    write_npy_zeros("l_bool", "|b1", "(2,)", 2);
+    write_npy_zeros("s_3", "<f4", "(3,)", 12);
+    write_npy_zeros("s_int", "<i4", "(2,)", 8);
     write_pair("l_minus", "<i4", 3, (uint64_t)-1);
     write_pair("l_4", "<i4", 3, 4);
     write_pair("s_inf", "<f4", 0x7f800000, 0);
@@ -66,7 +81,6 @@ static const struct {
 } cases[] = {
     {2, "no command given", {NULL}},
     {2, "unknown command 'walk'", {"walk"}},
-    {2, "unknown command '--verbose'", {"--verbose"}},
     /* Options. */
     {2, "--weights is needed", {"run"}},
     {2, "--heads is needed", {"run", "--weights", "@w", "--query", "@q", "--output", "@y"}},
@@ -74,7 +88,6 @@ static const struct {
     {2, "--output is needed", {"run", "--weights", "@w", "--heads", "2", "--query", "@q"}},
     {2, "unknown option '--wieghts'", {"run", "--wieghts", "@w"}},
     {2, "unknown option '--weight'", {"run", "--weight=w"}},
-    {2, "unknown option '--'", {RUN, "--"}},
     {2, "unexpected argument 'extra'", {RUN, "extra"}},
     {2, "unexpected argument '-q'", {"run", "-q", "@q"}},
     {2, "--heads is given twice", {RUN, "--heads", "2"}},
@@ -82,7 +95,6 @@ static const struct {
     {2, "--mask is given more than twice", {RUN, "--mask=a", "--mask=b", "--mask=c"}},
     {2, "--key needs a value", {RUN, "--key"}},
     {2, "--key needs a value", {RUN, "--key", "--causal"}},
-    {2, "--key needs a value", {RUN, "--key="}},
     {2, "--key needs a value", {RUN, "--key", ""}},
     {2, "--help takes no value", {"run", "--help=me"}},
     {2, "--causal 'both' is neither", {RUN, "--causal=both"}},
@@ -90,22 +102,17 @@ static const struct {
     {2, "unexpected argument 'top-left'", {RUN, "--causal", "top-left"}},
     {2, "--masked-rows 'nan' is neither", {RUN, "--masked-rows", "nan"}},
     {2, "--isa: ", {RUN, "--isa", "sse2"}},
-    {2, "--isa: ", {RUN, "--isa", "Scalar"}},
     {2, "--tolerance needs --expect", {RUN, "--tolerance", "1"}},
     {2, "--tolerance '-1' is negative", {RUN, "--expect", "@q", "--tolerance", "-1"}},
     /* Numbers. */
     {2, "--heads '0' is not a whole number from 1", {RUN_OF("@w", "0", "@q", "@y")}},
     {2, "--kv-heads '0' is not", {RUN, "--kv-heads", "0"}},
     {2, "--kv-heads '-1' is not", {RUN, "--kv-heads", "-1"}},
-    {2, "--kv-heads '+1' is not", {RUN, "--kv-heads", "+1"}},
-    {2, "--kv-heads ' 1' is not", {RUN, "--kv-heads", " 1"}},
     {2, "--kv-heads '1.0' is not", {RUN, "--kv-heads", "1.0"}},
-    {2, "--kv-heads '0x1' is not", {RUN, "--kv-heads", "0x1"}},
-    {2, "--kv-heads 'two' is not", {RUN, "--kv-heads", "two"}},
     {2, "--kv-heads '1x' is not", {RUN, "--kv-heads", "1x"}},
     {2, "--kv-heads '18446744073709551616' is not", {RUN, "--kv-heads", "18446744073709551616"}},
-    {2, "--window '99999999999999999999999' is not", {RUN, "--window", "99999999999999999999999"}},
     {2, "--window '0' is not a whole number from 1", {RUN, "--window", "0"}},
+    {2, "--window-left '0' is not", {RUN, "--window-left", "0"}},
     {2, "--threads '0' is not", {RUN, "--threads", "0"}},
     {2, "--query-offset '1.5' is not", {RUN, "--query-offset", "1.5"}},
     {2, "--query-offset '-' is not", {RUN, "--query-offset", "-"}},
@@ -119,16 +126,12 @@ static const struct {
     {2, "--scale '1e99' is inf as a float", {RUN, "--scale", "1e99"}},
     {2, "--scale '0' is 0 as a float", {RUN, "--scale", "0"}},
     {2, "--scale '1e-99' is 0 as a float", {RUN, "--scale", "1e-99"}},
-    {2, "--scale '1,5' is not", {RUN, "--scale", "1,5"}},
-    {2, "--scale ' ' is not", {RUN, "--scale= "}},
     /* What the library refuses. */
     {1, "threads (2)", {RUN, "--threads", "2"}},
-    {1, "heads", {RUN_OF("@w", "4", "@q", "@y")}},
     {1, "6 rows", {RUN_OF("@w", "4", "@q", "@y")}},
     {1, "alibi", {RUN, "--alibi", "@s_inf"}},
-    /* Weights; the formats' own faults are in test_safetensors_refusals.c and test_weights.c. */
+    /* Weights; test_safetensors.c and test_weights.c have more of them. */
     {1, "none: No such file", {RUN_OF("@none", "2", "@q", "@y")}},
-    {1, "w_cut: ", {RUN_OF("@w_cut", "2", "@q", "@y")}},
     {1, "q: not a safetensors file", {RUN_OF("@q", "2", "@q", "@y")}},
     {1, "not a regular file", {RUN_OF("/dev/null", "2", "@q", "@y")}},
     {1, "no attention layer found at --prefix 'x'", {RUN, "--prefix", "x"}},
@@ -146,7 +149,6 @@ static const struct {
      "q_int: int32 values, where float16, float32 or float64 are needed",
      {RUN_OF("@w", "2", "@q_int", "@y")}},
     {1, "k_batch: batch 3 is not the query's 2", {RUN, "--key", "@k_batch"}},
-    {1, "q_2d: batch 1 is not the query's 2", {RUN, "--key", "@q_2d"}},
     {1, "k_5: width 5 of shape (2, 4, 5) is not the layer's k_dim 6", {RUN, "--key", "@k_5"}},
     {1, "k: batch 2 and length 4 are not the query's 2 and 3", {RUN, "--value", "@k"}},
     {1, "q: batch 2 and length 3 are not the key's 2 and 4", {RUN, "--key", "@k", "--value", "@q"}},
@@ -158,7 +160,6 @@ static const struct {
      {RUN_OF("@w_v", "2", "@q", "@y")}},
     /* Masks, lengths, slopes. */
     {1, "m_i8: int8 values make no mask", {RUN, "--mask", "@m_i8"}},
-    {1, "m_i64: int64 values make no mask", {RUN, "--mask", "@m_i64"}},
     {1,
      "m_shape: shape (2, 3) does not broadcast to (batch, heads, q_len, kv_len) = (2, 2, 3, 3)",
      {RUN, "--mask", "@m_shape"}},
@@ -179,6 +180,9 @@ static const struct {
     {1, "q_2d: shape (3, 6) is not the output's (2, 3, 6)", {RUN, "--expect", "@q_2d"}},
     {1, "q_int: int32 values, where floats are needed", {RUN, "--expect", "@q_int"}},
     {1, "none: No such file", {RUN, "--expect", "@none"}},
+    /* Names with control characters: the message stays one line. */
+    {1, "no?ne?[31m: No such file", {RUN_OF("@no\nne\x1b[31m", "2", "@q", "@y")}},
+    {1, "the file has: a?b", {RUN_OF("@w_nl", "2", "@q", "@y")}},
     /* Places to write to. */
     {1, "none/y: No such file", {RUN_OF("@w", "2", "@q", "@none/y")}},
     {1, "q/y: Not a directory", {RUN_OF("@w", "2", "@q", "@q/y")}},
@@ -212,9 +216,9 @@ START_TEST(wrong_arguments) {
 }
 END_TEST
 
-/* An ISA that there is none of here. */
+/* An ISA that this machine lacks. */
 START_TEST(unsupported_isa) {
-    for (mha_isa isa = MHA_ISA_SCALAR; isa < MHA_ISA_COUNT; isa++) {
+    for (mha_isa isa = MHA_ISA_SCALAR; mha_isa_name(isa) != NULL; isa++) {
         if (mha_isa_supported(isa)) {
             continue;
         }
@@ -231,23 +235,6 @@ START_TEST(unsupported_isa) {
 }
 END_TEST
 
-/* ---- Names that try to break the line ------------------------------------------------------ */
-
-START_TEST(control_characters) {
-    begin_case("a newline in a file's name");
-    expect_error(run_tool("run", "--weights", in_scratch("no\nne\x1b[31m"), "--heads", "2",
-                          "--query", in_scratch("q"), "--output", in_scratch("y"), NULL),
-                 1, "no?ne?[31m: No such file");
-    struct tensors tensors = {0};
-    const float zero = 0;
-    begin_case("a newline in a tensor's name");
-    add_tensor(&tensors, "a\\nb", "F32", "[1]", &zero, 1);
-    expect_error(run_tool("run", "--weights", write_tensors("w_nl", &tensors), "--heads", "2",
-                          "--query", in_scratch("q"), "--output", in_scratch("y"), NULL),
-                 1, "the file has: a?b");
-}
-END_TEST
-
 int main(void) {
     Suite *suite = suite_create("tool-errors");
     TCase *tcase = tcase_create("errors");
@@ -256,7 +243,6 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, scratch_teardown);
     tcase_add_test(tcase, wrong_arguments);
     tcase_add_test(tcase, unsupported_isa);
-    tcase_add_test(tcase, control_characters);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
 }
